@@ -176,7 +176,7 @@ def _combine_with_init(kind: str, y: Array, init: Array) -> Array:
         return lax.add(y, jnp.broadcast_to(init, y.shape))
     y, init = elementwise.match_shardings([y, init])
     shapes, types = (y.shape, init.shape), (y.dtype, y.dtype)
-    return apply(elementwise.Extremum(cast(Kind, kind), "first", shapes, types), "jvp", y, init)
+    return apply(elementwise.Extremum(cast(Kind, kind), "first", shapes, types), y, init)
 
 
 class LeftToLaxError(Exception):

@@ -24,7 +24,7 @@ from jaxpool._arguments.sizes import (
     normalise_axes,
 )
 from jaxpool._kernels.dtypes import Ties
-from jaxpool._ops.apply import Autodiff, apply_op
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.split import sharding_from_type
 from jaxpool._shards.unpool import unpool
@@ -135,7 +135,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     if sharding:
         concrete_indices = indices if isinstance(indices, np.ndarray) else None
         return unpool(sharding, y, positions, pooled_axes, sizes, concrete_indices)
-    return apply_op(Unpool(pooled_axes, sizes), y, positions)
+    return apply(Unpool(pooled_axes, sizes), y, positions)
 
 
 def _check_pooled_sizes_only(spatial_shape: Sequence[int], shape: Sequence[Any], axes: Any) -> None:

@@ -11,7 +11,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, ints_per_axis
 from jaxpool._kernels.dtypes import as_float
-from jaxpool._ops.apply import apply_op
+from jaxpool._ops.apply import apply
 from jaxpool._ops.blur import BlurPool
 from jaxpool._shards.windowed import checked_array_and_windows
 
@@ -103,4 +103,4 @@ def _checked_blur_pool(
         rule = f"of at most {MAX_BLUR_TAPS} elements along all axes together"
         raise ArgumentError(arg_name, rule, window_shape, hint)
     windows.check_reflection()
-    return windows.apply(apply_op, BlurPool(windows.window), as_float(x))
+    return windows.apply(apply, BlurPool(windows.window), as_float(x))

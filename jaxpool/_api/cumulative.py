@@ -78,7 +78,7 @@ def cummax(
       `jax.lax.cummax` splits ties by the shape of its scan; `torch.cummax` selects the last.
     """
     op, args = _cumulative_op_and_arrays("max", x, axis, reverse, reset, ties, autodiff)
-    return apply(op, autodiff, *args)
+    return apply(op, *args, autodiff=autodiff)
 
 
 @public
@@ -109,7 +109,7 @@ def cummin(
       `jax.lax.cummin`, `torch.cummin`.
     """
     op, args = _cumulative_op_and_arrays("min", x, axis, reverse, reset, ties, autodiff)
-    return apply(op, autodiff, *args)
+    return apply(op, *args, autodiff=autodiff)
 
 
 @public
@@ -141,7 +141,7 @@ def cummax_with_argmax(
       `torch.cummax`, which returns the index of the last of equal elements.
     """
     op, args = _cumulative_op_and_arrays("max", x, axis, reverse, reset, ties, autodiff)
-    y, index = apply_with_residual(op, autodiff, *args)
+    y, index = apply_with_residual(op, *args, autodiff=autodiff)
     return y, index.astype(np.int32)
 
 
@@ -174,5 +174,5 @@ def cummin_with_argmax(
       `torch.cummin`.
     """
     op, args = _cumulative_op_and_arrays("min", x, axis, reverse, reset, ties, autodiff)
-    y, index = apply_with_residual(op, autodiff, *args)
+    y, index = apply_with_residual(op, *args, autodiff=autodiff)
     return y, index.astype(np.int32)

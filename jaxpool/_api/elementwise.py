@@ -67,7 +67,7 @@ def _elementwise_extremum(
     shape = jnp.broadcast_shapes(*[x.shape for x in operands])
     arrays = match_shardings([_unshard_repeated_axes(x, shape) for x in operands])
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    y = apply(Extremum(kind, ties, shapes, dtypes, nan_order), autodiff, *arrays)
+    y = apply(Extremum(kind, ties, shapes, dtypes, nan_order), *arrays, autodiff=autodiff)
     return as_weakly_typed(y) if is_weak else y
 
 

@@ -15,7 +15,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
 from jaxpool._kernels.dtypes import Kind, Ties, is_float
-from jaxpool._ops.apply import Autodiff, apply_op
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.morphology import Morphology
 from jaxpool._shards.windowed import checked_array_and_windows
 
@@ -128,4 +128,4 @@ def _dilate_or_erode(
     channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(window_shape), *channel_shape))
     op = Morphology(windows.window, ties, range(windows.window.size), kind, channel_axis)
-    return windows.apply(apply_op, op, x, weights, autodiff=autodiff)
+    return windows.apply(apply, op, x, weights, autodiff=autodiff)

@@ -22,9 +22,10 @@ from jaxpool._arguments.sizes import (
     static_sizes,
 )
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, mean_dtype
+from jaxpool._ops.apply import apply
 from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
 from jaxpool._ops.random_pool import StochasticPool, apply_stochastic_pool, uniform_dtype
-from jaxpool._shards.split import check_unsharded, on_shards, output_of, sharding_from_type
+from jaxpool._shards.split import check_unsharded, on_shards, sharding_from_type
 from jaxpool._shards.windowed import checked_array_and_windows
 
 
@@ -114,7 +115,7 @@ def _fractional_pool(
     samples = jax.random.uniform(key, (len(op.dims), *random_shape), uniform_dtype(x.dtype))
     local_samples = [sharding.local_shard(u) if sharding else u for u in samples]
     x = x if op_type is FractionalMax else as_float(x)
-    return on_shards(output_of, sharding, x, *local_samples, settings=(op_type(op.dims),))
+    return on_shards(apply, sharding, x, *local_samples, settings=(op_type(op.dims),))
 
 
 def make_fractional_op(

@@ -22,7 +22,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Ties, accumulator_dtype, mean_dtype
-from jaxpool._ops.apply import Autodiff, apply_op
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.masked import masked_rank
 from jaxpool._ops.rank_pool import KMax, RankPool, apply_rank_pool
 from jaxpool._plan.rank_pool import Rank
@@ -196,4 +196,4 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     sharding = sharding_from_type(x)
     op = KMax(int_axis, size, num_elements)
     # Runs on each shard, because XLA would all-gather x along its sharded axes.
-    return on_shards(apply_op, sharding, x, settings=(op,))
+    return on_shards(apply, sharding, x, settings=(op,))

@@ -112,7 +112,7 @@ def _reduce_extremum(
         return y
     y, initial_scalar = match_shardings([y, initial_scalar])
     op = Extremum(kind, "first", (y.shape, initial_scalar.shape), (y.dtype, y.dtype))
-    return apply(op, autodiff, y, initial_scalar)
+    return apply(op, y, initial_scalar, autodiff=autodiff)
 
 
 @public

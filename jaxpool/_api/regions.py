@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -32,9 +33,9 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._kernels.dtypes import Ties, accumulator_dtype, mean_dtype
 from jaxpool._kernels.segments import clip_segment_ids
+from jaxpool._ops.apply import apply
 from jaxpool._ops.box_max import BoxMax
 from jaxpool._ops.box_mean import BoxMean, apply_box_mean
-from jaxpool._ops.op import value_and_residual
 from jaxpool._plan.boxes import boxes_in_memory, gathers_points
 from jaxpool._shards.split import check_unsharded, context_axes
 
@@ -392,7 +393,7 @@ def max_pixel_of_cells(
         return jnp.zeros((count, *num_cells, x.shape[-1]), x.dtype)
     extra_args = tuple(map(lax.stop_gradient, extra_args))
     op = BoxMax(num_cells, spatial_scale, ties, x.shape[:3])
-    return call_with_auto_sharding(lambda *xs: value_and_residual(op, *xs)[0], 3, 1, x, *extra_args)
+    return call_with_auto_sharding(functools.partial(apply, op), 3, 1, x, *extra_args)
 
 
 def check_num_cells(arg_name: str, value: Any) -> tuple[int, ...]:

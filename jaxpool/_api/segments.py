@@ -32,10 +32,10 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float, reduction_identity
 from jaxpool._kernels.segments import Segments, clip_segment_ids
-from jaxpool._ops.op import value_and_residual
+from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._ops.soft_segments import SegmentSoftmax, apply_logsumexp
-from jaxpool._shards.split import check_unsharded, output_of
+from jaxpool._shards.split import check_unsharded
 
 
 class _Rows(NamedTuple):
@@ -88,7 +88,7 @@ def _segment_extremum(kind: Kind, ties: Any, *arguments: Any) -> Array:
     check_choice("ties", ties, ("split", "first", "last"))
     x, rows = _checked_rows(*arguments)
     op = SegmentSelect(kind, ties, rows.segments)
-    return rows.reduce(functools.partial(output_of, op), x, reduction_identity(x.dtype, kind))
+    return rows.reduce(functools.partial(apply, op), x, reduction_identity(x.dtype, kind))
 
 
 @public
@@ -208,9 +208,9 @@ def segment_max_with_argmax(
 
     def max_and_row_index(x: Array, *ids_and_mask: Array) -> tuple[Array, Array]:
         op = SegmentSelect("max", "last" if ties == "last" else "first", rows.segments)
-        y, (_, row_index) = value_and_residual(op, x, *ids_and_mask)
+        y, (_, row_index) = apply_with_residual(op, x, *ids_and_mask)
         if ties == "split":
-            y = output_of(SegmentSelect("max", ties, rows.segments), x, *ids_and_mask)
+            y = apply(SegmentSelect("max", ties, rows.segments), x, *ids_and_mask)
         is_row = (row_index >= 0) & (row_index < num_rows)
         return y, jnp.where(is_row, row_index, np.int32(num_rows))
 
@@ -289,7 +289,7 @@ def _segment_sum_or_mean(*arguments: Any, is_mean: bool) -> Array:
 
     def sum_rows(x: Array, ids: Array, *mask: Array) -> Array:
         num_rows = [_num_rows_per_segment(ids, rows.segments, *mask)] if is_mean else []
-        return output_of(SegmentSum(rows.segments, is_mean), x, ids, *num_rows, *mask)
+        return apply(SegmentSum(rows.segments, is_mean), x, ids, *num_rows, *mask)
 
     return rows.reduce(sum_rows, as_float(x) if is_mean else x, 0)
 
@@ -366,7 +366,7 @@ def segment_softmax(
     x, rows, settings = _checked_soft_rows(temperature, "Divide x by it instead.", *arguments)
     if 0 in (rows.segments.count, x.shape[0]):
         return jnp.zeros_like(x)
-    return rows.call(functools.partial(output_of, SegmentSoftmax(*settings)), x)
+    return rows.call(functools.partial(apply, SegmentSoftmax(*settings)), x)
 
 
 @public

@@ -56,36 +56,6 @@ class RaggedAxis(Axis):
         return _max_window_length(self.out, self.size)
 
 
-@dataclasses.dataclass(frozen=True)
-class FloorDivisionTable:
-    """Tables to compute `(i * numerator + more) // denominator` in int32 without overflow, for i < `num_values`.
-
-    With `i = block_length * q + r` and `more < denominator`, the result is
-    `quotients[q] + (remainders[q] + r * numerator + more) // denominator`.
-    """
-
-    num_values: int
-    numerator: int
-    denominator: int
-
-    @property
-    def block_length(self) -> int:
-        """Number of values of i per table entry; 0 if int32 overflows even for one value."""
-        max_product = np.iinfo(np.int32).max - 2 * self.denominator
-        return max(0, min(self.num_values, max_product // self.numerator))
-
-    @property
-    def num_entries(self) -> float:
-        """Number of entries of each of the two tables; infinite if `block_length` is 0."""
-        return -(-self.num_values // self.block_length) if self.block_length else math.inf
-
-    def divmod_arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """The two tables: quotients and remainders of `q * block_length * numerator` divided by `denominator`."""
-        products = np.arange(0, self.num_values, self.block_length) * self.numerator
-        quotients, remainders = np.divmod(products, self.denominator)
-        return quotients.astype(np.int32), remainders.astype(np.int32)
-
-
 def _max_window_length(length: int, num_windows: int) -> int:
     """The length of the longest of `num_windows` windows over `length` positions."""
     # The longest window is the window that starts just before the end of a position.

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis
+from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
@@ -97,12 +97,12 @@ def _indices_of_copies(dim: RaggedAxis) -> list[Any]:
     """
     xp = _numpy_or_jax_numpy(dim)
     position = xp.arange(dim.size, dtype=np.int32)
-    first_window = scaled_floor_division(FloorDivisionTable(dim.size, dim.out, dim.size), position)
+    first_window = scaled_floor_division(position, dim.size, dim.out, dim.size)
     indices = []
     for offset in range(dim.max_overlap):
         window_index = first_window + offset
-        table = FloorDivisionTable(dim.out + dim.max_overlap, dim.size, dim.out)
-        start = scaled_floor_division(table, window_index)
+        num_values = dim.out + dim.max_overlap
+        start = scaled_floor_division(window_index, num_values, dim.size, dim.out)
         exists = (window_index < dim.out) & (start <= position)
         index = window_index * dim.window + position - start
         indices.append(xp.where(exists, index, np.int32(dim.out * dim.window) + position))

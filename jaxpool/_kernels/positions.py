@@ -6,21 +6,22 @@ A position is a row-major int32 index over the pooled axes, in the order of `axe
 
 import functools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis, ragged_first_permutation
+from jaxpool._geometry.adaptive import RaggedAxis, ragged_first_permutation
 from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import accumulator_dtype
 from jaxpool._kernels.slices import Ints, unravel_index
 from jaxpool._plan.problem import group_axes, is_constant_table
 
+CountKind = Literal["counted", "real"]  # elements of input and padding, or of the input only
 # An int32 array: a NumPy array is a constant of the program, a jax array is computed by the program.
 IntArray = Any
 
@@ -38,32 +39,44 @@ def all_window_indices(dim: Axis) -> IntArray:
     return int32_iota(dim.out)
 
 
-def scaled_floor_division(table: FloorDivisionTable, factor: IntArray, addend: int = 0) -> IntArray:
-    """`(factor * table.numerator + addend) // table.denominator` in int32, without overflow."""
-    if not is_constant_table(table.num_entries):
-        return _binary_long_division(table, factor, addend)
-    whole, rest = table.divmod_arrays()
-    if len(whole) == 1:
-        return (factor * table.numerator + addend) // table.denominator
-    xp: Any = np if isinstance(factor, np.ndarray) else jnp
-    q = factor // table.block_length
-    whole, rest = (xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest))
-    r = factor - q * table.block_length
-    return whole + (rest + r * table.numerator + addend) // table.denominator
+def scaled_floor_division(
+    factor: IntArray, num_values: int, numerator: int, denominator: int, addend: int = 0
+) -> IntArray:
+    """`(factor * numerator + addend) // denominator` in int32, without overflow, for factors below `num_values`.
+
+    With `factor = block_length * q + r`, a table has the quotient and the remainder of `q * block_length * numerator`.
+    A table that is too long for a constant is replaced by a long division.
+    """
+    if isinstance(factor, np.ndarray):
+        return ((factor.astype(np.int64) * numerator + addend) // denominator).astype(np.int32)
+    max_product = np.iinfo(np.int32).max - 2 * denominator
+    block_length = min(num_values, max_product // numerator)
+    if block_length == num_values:
+        return (factor * numerator + addend) // denominator
+    if block_length <= 0 or not is_constant_table(-(-num_values // block_length)):
+        return _binary_long_division(factor, numerator, denominator, addend)
+    products = np.arange(0, num_values, block_length) * numerator
+    q = factor // block_length
+    whole, rest = (
+        jnp.take(jnp.asarray(part, np.int32), q, mode="clip")
+        for part in np.divmod(products, denominator)
+    )
+    r = factor - q * block_length
+    return whole + (rest + r * numerator + addend) // denominator
 
 
-def _binary_long_division(table: FloorDivisionTable, factor: IntArray, addend: int) -> Array:
+def _binary_long_division(factor: Array, numerator: int, denominator: int, addend: int) -> Array:
     """`scaled_floor_division` by binary long division, one bit of `factor` per loop step.
 
     The denominator is below 2**31, so twice a remainder of the division fits in uint32.
     """
-    q_step, r_step = (np.uint32(part) for part in divmod(table.numerator, table.denominator))
-    bits, denominator = (jnp.asarray(factor).astype(np.uint32), np.uint32(table.denominator))
+    q_step, r_step = (np.uint32(part) for part in divmod(numerator, denominator))
+    bits, divisor = factor.astype(np.uint32), np.uint32(denominator)
 
     def add_and_carry(quotient: Array, remainder: Array, term: Any) -> tuple[Array, Array]:
         remainder = remainder + term
-        carry = (remainder >= denominator).astype(np.uint32)
-        return quotient + carry, remainder - carry * denominator
+        carry = (remainder >= divisor).astype(np.uint32)
+        return quotient + carry, remainder - carry * divisor
 
     def divide_one_bit(bit_index: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         quotient, remainder = state
@@ -78,9 +91,9 @@ def _binary_long_division(table: FloorDivisionTable, factor: IntArray, addend: i
 
 def ragged_window_bounds(dim: RaggedAxis, window_numbers: IntArray) -> tuple[IntArray, IntArray]:
     """Start position of each window in `window_numbers`, and its last tap that is inside the input."""
-    table = FloorDivisionTable(dim.out + 1, dim.size, dim.out)
-    start = scaled_floor_division(table, window_numbers)
-    return start, scaled_floor_division(table, window_numbers + 1, dim.out - 1) - start - 1
+    fraction = dim.out + 1, dim.size, dim.out
+    start = scaled_floor_division(window_numbers, *fraction)
+    return start, scaled_floor_division(window_numbers + 1, *fraction, dim.out - 1) - start - 1
 
 
 def window_starts(dim: Axis) -> IntArray:
@@ -91,12 +104,18 @@ def window_starts(dim: Axis) -> IntArray:
     return indices * np.int32(dim.stride) - np.int32(dim.low)
 
 
-def num_taps_inside_windows(dim: Axis) -> IntArray:
-    """Number of taps inside the input for each window along an axis."""
-    indices = all_window_indices(dim)
+def counts_along(
+    dim: Axis, kind: CountKind, window_indices: Callable[[Axis], IntArray] = all_window_indices
+) -> IntArray:
+    """The number of elements of each window along an axis, at least 1. Without padding, the result has one entry."""
+    if not dim.is_padded:
+        return np.array([dim.window], np.int32)
+    indices = window_indices(dim)
+    if kind == "counted":
+        return dim.num_taps_counted(indices).clip(1)
     if isinstance(dim, RaggedAxis):
-        return ragged_window_bounds(dim, indices)[1] + 1
-    return dim.num_taps_inside(indices)
+        return (ragged_window_bounds(dim, indices)[1] + 1).clip(1)
+    return dim.num_taps_inside(indices).clip(1)
 
 
 def flat_position_of_tap(flat_tap: Array, window: Window, starts: Sequence[IntArray]) -> Array:

@@ -1,7 +1,8 @@
 """Order statistics among `zero_tied_sort_keys`: the key of a rank, by a sorting network or by counting, and its tap."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -11,15 +12,14 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.keys import min_or_max_key
-from jaxpool._kernels.positions import int32_iota
+from jaxpool._kernels.positions import counts_along
 from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords
 from jaxpool._plan.rank_pool import Rank, position_of_rank, sorting_network
 
 
 def num_elements_inside(window: Window, ndim: int) -> Array:
     """Number of elements of each window that are inside the input, broadcastable to the output."""
-    indices = [int32_iota(dim.out if dim.is_padded else 1) for dim in window.dims]
-    counts = [dim.num_taps_inside(index) for dim, index in zip(window.dims, indices, strict=True)]
+    counts = [counts_along(dim, "real") for dim in window.dims]
     return slices.outer_broadcast(jnp.multiply, counts, window.axes, ndim)
 
 
@@ -67,18 +67,30 @@ def pad_around_median(
     return values
 
 
-def key_of_rank_over_axes(key: Array, axes: Sequence[int], rank: Array) -> Array:
-    """Key of `rank` along `axes`, which keep size 1. A binary search over the bits of the key counts smaller keys."""
-    info = jnp.iinfo(key.dtype)
+def key_of_rank(count_smaller: Callable[[Array], Array], like: Array, rank: Any) -> Array:
+    """Keys of `rank`, counted from 0, with the shape and dtype of `like`, by a binary search over the bits of a key.
+
+    `count_smaller(candidate)` is the number of keys that are smaller than `candidate`.
+    """
+    info = jnp.iinfo(like.dtype)
 
     def search_one_bit(bit_index: Array, lower_bound: Array) -> Array:
-        bit = lax.shift_left(jnp.ones((), key.dtype), (info.bits - 1 - bit_index).astype(key.dtype))
-        candidate = lower_bound + bit
-        num_below = jnp.sum(key < candidate, axis=tuple(axes), keepdims=True, dtype=np.int32)
-        return lax.select(num_below <= rank, candidate, lower_bound)
+        bit_number = (info.bits - 1 - bit_index).astype(like.dtype)
+        candidate = lower_bound + lax.shift_left(jnp.ones((), like.dtype), bit_number)
+        is_reached = lax.le(count_smaller(candidate), rank)
+        return lax.select(is_reached, candidate, lower_bound)
 
-    min_key = jnp.min(key, axis=tuple(axes), keepdims=True)
-    return lax.fori_loop(0, info.bits, search_one_bit, lax.full_like(min_key, info.min))
+    lowest = lax.full_like(like, info.min)
+    return lax.fori_loop(np.int32(0), np.int32(info.bits), search_one_bit, lowest)
+
+
+def key_of_rank_over_axes(key: Array, axes: tuple[int, ...], rank: Array) -> Array:
+    """Key of `rank` along `axes`, which keep size 1."""
+
+    def count_smaller(candidate: Array) -> Array:
+        return jnp.sum(key < candidate, axis=axes, keepdims=True, dtype=np.int32)
+
+    return key_of_rank(count_smaller, jnp.min(key, axis=axes, keepdims=True), rank)
 
 
 def first_or_last_tied_tap(bit_words: BitWords, window: Window, take_last: bool) -> Array:

@@ -23,6 +23,7 @@ from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices, sums
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, index_dtype
+from jaxpool._kernels.rank import key_of_rank
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._plan.problem import split_tap_loop
 
@@ -207,28 +208,22 @@ class TapLoop:
 
 
 def key_of_rank_in_windows(taps_loop: TapLoop, key: Array, rank: Any, fill: Any) -> Array:
-    """Key of `rank`, counted from 0, in each window. A binary search over the bits of the key counts smaller keys."""
+    """Key of `rank`, counted from 0, in each window."""
     window, info, int16 = taps_loop.window, jnp.iinfo(key.dtype), jnp.iinfo(np.int16)
     fits = info.bits <= int16.bits and len(taps_loop.ordered_taps) <= int16.max
     dtype, planes = np.dtype(np.int16 if fits else np.int32), taps_loop.to_planes(key, fill)
     y = slices.elements_at_tap(slices.pad_input(key, window, fill), window, 0)
     rank = taps_loop.collapse_output(slices.broadcast_like(jnp.asarray(rank, dtype), y))
 
-    def search_one_bit(bit_index: Array, lower_bound: Array) -> Array:
-        bit = lax.shift_left(jnp.ones((), key.dtype), (info.bits - 1 - bit_index).astype(key.dtype))
-        candidate = lower_bound + bit
-
-        def count_smaller(state: State, _: Array, blocks: Sequence[Array]) -> State:
+    def count_smaller(candidate: Array) -> Array:
+        def add_if_smaller(state: State, _: Array, blocks: Sequence[Array]) -> State:
             return (state[0] + lax.lt(blocks[0], candidate).astype(dtype),)
 
-        zeros = [lax.full_like(lower_bound, 0, dtype)]
-        (num_smaller,) = taps_loop.fold_over_taps(count_smaller, zeros, [planes], key.shape)
-        return lax.select(lax.le(num_smaller, rank), candidate, lower_bound)
+        zeros = [lax.full_like(candidate, 0, dtype)]
+        return taps_loop.fold_over_taps(add_if_smaller, zeros, [planes], key.shape)[0]
 
-    least = lax.full_like(taps_loop.collapse_output(y), info.min)
-    (least,) = match_varying_mesh_axes([least], planes)
-    lower_bound = lax.fori_loop(np.int32(0), np.int32(info.bits), search_one_bit, least)
-    return lax.reshape(lower_bound, window.pooled_shape(key.shape))
+    (like,) = match_varying_mesh_axes([taps_loop.collapse_output(y)], planes)
+    return lax.reshape(key_of_rank(count_smaller, like, rank), window.pooled_shape(key.shape))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -78,18 +78,13 @@ def _apply(op: Op, method: str, autodiff: Autodiff, xs: Sequence[Array]) -> Any:
         return _op_vjp(op, method, *xs)  # forward mode: pass autodiff="jvp"
 
 
-def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
+def apply(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> Array:
     """Apply `op` to `xs`: its inputs, then its other arguments. Only floating-point inputs have a derivative."""
     y: Array = _apply(op, "value", autodiff, match_varying_mesh_axes(xs))
     return y
 
 
-def apply_op(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> Array:
-    """Apply `op`, by default with forward-mode and reverse-mode derivatives."""
-    return apply(op, autodiff, *xs)
-
-
-def apply_with_residual(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
+def apply_with_residual(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> tuple[Array, Any]:
     """Apply `op` and return the output and the residual. The residual has no derivative."""
     output: tuple[Array, Any] = _apply(op, "primal", autodiff, xs)
     return output

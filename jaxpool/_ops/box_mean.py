@@ -16,9 +16,11 @@ from jaxpool._arguments.sizes import fits_int32, is_int
 from jaxpool._kernels import box_mean as kernels
 from jaxpool._kernels.box_mean import WeightedPixels
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, mean_dtype
-from jaxpool._ops.op import Op, value
+from jaxpool._ops.apply import apply
+from jaxpool._ops.op import Op
 from jaxpool._plan import boxes as plans
 from jaxpool._plan.problem import Platform
+from jaxpool._plan.tuning import LIMITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,10 +203,11 @@ class BoxMean(Op):
         """A function `sum_fn(x, row_weights, column_weights)` of one level, and the weight matrices."""
         if box_levels:
             image_index = jnp.where(box_levels[0] == level_id, image_index, np.int32(-1))
-        count, size = boxes.shape[0], plans.num_matmul_boxes(boxes.shape[0])
+        count = boxes.shape[0]
+        size = min(LIMITS.boxes_per_matmul, count)
         batch, *sizes = self.levels[level_id]
         groups = kernels.group_boxes_by_image(image_index, count, batch, size)
-        boxes_of_slots = value(TakeRows(), boxes, groups.box_of_slot, groups.slot_of_box)
+        boxes_of_slots = apply(TakeRows(), boxes, groups.box_of_slot, groups.slot_of_box)
         matrices = self._weights(boxes_of_slots, sizes, dtype)
 
         def sum_fn(x: Array, *matrices: Array) -> Array:
@@ -213,7 +216,7 @@ class BoxMean(Op):
                 x, rows, columns, groups.image_of_group, separate_channels=self.uses_own_channels
             )
             y = y.reshape(-1, *y.shape[2:])
-            return value(TakeRows(), y, groups.slot_of_box, groups.box_of_slot)
+            return apply(TakeRows(), y, groups.slot_of_box, groups.box_of_slot)
 
         return sum_fn, matrices
 
@@ -234,6 +237,6 @@ class BoxMean(Op):
 def apply_box_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:
     """Evaluate `op` on the levels `xs`, with forward- and reverse-mode derivatives."""
     dtype = mean_dtype(xs[0].dtype)
-    xs = match_varying_mesh_axes([x.astype(dtype) for x in xs], *extra_args)
     levels: Any = tuple(x.shape[:3] for x in xs)
-    return value(dataclasses.replace(op, levels=levels), *xs, *extra_args)
+    op = dataclasses.replace(op, levels=levels)
+    return apply(op, *[x.astype(dtype) for x in xs], *extra_args)

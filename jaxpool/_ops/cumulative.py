@@ -12,7 +12,8 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import scan
 from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast
-from jaxpool._ops.op import Op, problem_of, value, value_and_residual
+from jaxpool._ops.apply import apply
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scan import plan_scan
 
@@ -102,7 +103,7 @@ def running_logsumexp(x: Array, axis: int) -> Array:
     Every sum is relative to the largest element so far, so all terms are at most 1 and do not overflow.
     """
     wide_x = cast(x, accumulator_dtype(x.dtype))
-    largest = value(RunningExtremum("max", "first", axis, False), lax.stop_gradient(wide_x))
-    shifted_exps = value_and_residual(ShiftedExp(), wide_x, largest)[0]
-    sums = value_and_residual(DecayedSum(axis), shifted_exps, largest)[0]
+    largest = apply(RunningExtremum("max", "first", axis, False), lax.stop_gradient(wide_x))
+    shifted_exps = apply(ShiftedExp(), wide_x, largest)
+    sums = apply(DecayedSum(axis), shifted_exps, largest)
     return cast(largest + lax.log(sums), x.dtype)

@@ -17,7 +17,6 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import FloorDivisionTable
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, accumulator_dtype, cast
@@ -75,8 +74,7 @@ class FractionalAxis:
         if self.out == 1:
             start = start + np.int32(self.last_start)
         else:
-            table = FloorDivisionTable(self.out, self.last_start, self.out - 1)
-            start = scaled_floor_division(table, start)
+            start = scaled_floor_division(start, self.out, self.last_start, self.out - 1)
         return [(start + np.int32(offset)).clip(0, self.last_start) for offset in self._offsets]
 
     def possible_windows(self) -> list[Any]:
@@ -86,8 +84,8 @@ class FractionalAxis:
             return [np.int32(self.last_start) - start]
         gaps, offsets = self.out - 1, self._offsets
         earliest = (start - np.int32(offsets[-1])).clip(0)
-        table = FloorDivisionTable(self.last_start + 1, gaps, self.last_start)
-        first = scaled_floor_division(table, earliest, self.last_start - 1)  # rounds up
+        fraction = self.last_start + 1, gaps, self.last_start
+        first = scaled_floor_division(earliest, *fraction, self.last_start - 1)  # rounds up
         return [first + np.int32(k) for k in range(-(-len(offsets) * gaps // self.last_start))]
 
     def gather_at_starts(self, start: Array, x: Array) -> Array:

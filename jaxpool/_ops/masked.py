@@ -35,14 +35,14 @@ def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
 class _AnyUnmaskedPool(SelectPool):
     """Maximum of bools with its result stored in memory; otherwise XLA would pool the mask again for every use."""
 
-    def value(self, platform: Platform, x: Array) -> Any:
+    def value(self, platform: Platform, x: Array, *_: Array) -> Any:
         pool_value = functools.partial(SelectPool.value, self, platform)
         return slices.materialise(barrier_of(platform), pool_value, x)
 
 
 def any_unmasked(window: Window, mask: Array) -> Array:
     """True where a window has an element with `mask` True. The result broadcasts to the output of the pool."""
-    return apply(_AnyUnmaskedPool(window, "max", "first"), "jvp", mask)
+    return apply(_AnyUnmaskedPool(window, "max", "first"), mask)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,13 +96,14 @@ class MaskedSelect(Op):
 def masked_extremum(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Max or min pool of the elements with `mask` True."""
     pool = op.unmasked_pool
-    return apply(pool if isinstance(pool, Reduction) else op, autodiff, x, mask)
+    return apply(pool if isinstance(pool, Reduction) else op, x, mask, autodiff=autodiff)
 
 
 def masked_mean(op: SumPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Mean of the elements with `mask` True. A window without such elements gives 0."""
-    count = apply(op, "jvp", mask.astype(accumulator_dtype(x.dtype)))
-    return apply(op, autodiff, fill_masked(x, mask, 0), lax.max(count, lax.full_like(count, 1)))
+    count = apply(op, mask.astype(accumulator_dtype(x.dtype)))
+    count = lax.max(count, lax.full_like(count, 1))
+    return apply(op, fill_masked(x, mask, 0), count, autodiff=autodiff)
 
 
 def masked_rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
@@ -111,7 +112,7 @@ def masked_rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp")
     if isinstance(op.rank, str) or op.rank in (0, -1):
         return fill_masked(y, any_unmasked(op.window, mask), 0)
     min_count = op.rank + 1 if op.rank >= 0 else -op.rank
-    count = apply(SumPool(op.window), "jvp", mask.astype(np.int32))
+    count = apply(SumPool(op.window), mask.astype(np.int32))
     return fill_masked(y, lax.ge(count, lax.full_like(count, min_count)), 0)
 
 

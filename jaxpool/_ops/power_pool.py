@@ -22,7 +22,7 @@ from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import all_true_across_vmap
 from jaxpool._kernels.sums import max_per_window, sum_over_taps
-from jaxpool._ops.apply import apply_op
+from jaxpool._ops.apply import apply
 from jaxpool._ops.ranged import (
     ALL_ZERO,
     RangeCheckedOp,
@@ -162,8 +162,8 @@ def norm(window: Window, p: float, x: Array) -> Any:
         return jnp.where(wide_x == 0, 0, lax.abs(wide_x))
 
     if p == 1:
-        return apply_op(SumPool(window), absolute_values(x)).astype(x.dtype)
-    return apply_op(SelectPool(window, "max", "first"), absolute_values(x)).astype(x.dtype)
+        return apply(SumPool(window), absolute_values(x)).astype(x.dtype)
+    return apply(SelectPool(window, "max", "first"), absolute_values(x)).astype(x.dtype)
 
 
 def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:

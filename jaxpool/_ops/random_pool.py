@@ -11,8 +11,8 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import edge_taps_inside
+from jaxpool._ops.apply import apply
 from jaxpool._ops.chosen import TapResidualPool, fold_taps, pick_selected
-from jaxpool._ops.op import value_and_residual
 from jaxpool._ops.power_pool import ExpectedValuePool
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._plan.problem import Platform, barrier_of
@@ -83,5 +83,5 @@ class StochasticPool(TapResidualPool):
 def apply_stochastic_pool(op: StochasticPool, x: Array, *random_numbers: Array) -> Array:
     """The elements that `random_numbers` draws, or without `random_numbers` the expected value of each window."""
     if random_numbers:
-        return value_and_residual(op, x, *random_numbers)[0]
+        return apply(op, x, *random_numbers)
     return apply_ranged(ExpectedValuePool(op.window), dtypes.as_float(x))

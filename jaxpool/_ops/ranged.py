@@ -6,6 +6,7 @@ scaled evaluation replaces all totals: it works relative to the largest element 
 inputs and the unrounded output.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -25,10 +26,10 @@ from jaxpool._kernels.dtypes import (
     bitcast_half_to_uint16,
     bitcast_uint16_to_half,
 )
-from jaxpool._kernels.positions import IntArray, int32_iota
+from jaxpool._kernels.positions import IntArray
 from jaxpool._kernels.slices import is_empty, reshape_along_axis
 from jaxpool._kernels.sums import sum_over_taps, sum_over_taps_transpose
-from jaxpool._ops.apply import apply_op
+from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, Shape, is_constant_table, num_elements
@@ -82,19 +83,17 @@ def _sum_like(value: Array, like: Array) -> Array:
     return jnp.sum(value, axis=axes, keepdims=True)
 
 
+def _spread_over_windows(pool: SumPool, dy: Array) -> Array:
+    """The transpose of a sum pool, which adds each entry of dy to the elements of its window."""
+    return linear_map(pool, (), [dy], nonzero=(True,), transposed=True)[0]
+
+
 def _covered_by_windows_mask(dim: Axis) -> IntArray | None:
     """Mask of the elements along an axis that are in at least one window, or None if all elements are."""
     if is_constant_table(dim.size) or covers_all_elements(dim):
         return covered_elements_mask(dim)
-    positions = int32_iota(dim.size) + np.int32(dim.low)
-
-    def add_elements_at_tap(tap: Array, covered_mask: Array) -> Array:
-        start = positions - tap.astype(np.int32) * np.int32(dim.dilation)
-        exists = (start >= 0) & (start < dim.out * dim.stride) & (start % np.int32(dim.stride) == 0)
-        return covered_mask | exists
-
-    initial_mask = lax.full_like(positions, False, np.bool_)
-    return lax.fori_loop(np.int32(0), np.int32(dim.window), add_elements_at_tap, initial_mask)
+    window = Window((dataclasses.replace(dim, axis=0),))
+    return _spread_over_windows(SumPool(window), jnp.ones(dim.out, np.int32)) > 0
 
 
 def widen_elements(x: Array, window: Window) -> Array:
@@ -187,12 +186,11 @@ class RangeCheckedOp(Op):
 
     def sum_over(self, x: Array, *, stores_result: bool = False) -> Array:
         """The sum over each window, with its result stored in memory if `stores_result`."""
-        return apply_op(SumPool(self.window, stores_result=stores_result), x)
+        return apply(SumPool(self.window, stores_result=stores_result), x)
 
     def spread_over(self, dy: Array, *, stores_result: bool = False) -> Array:
         """The transpose of `sum_over`, which adds each entry of dy to the elements of its window."""
-        pool = SumPool(self.window, stores_result=stores_result)
-        return linear_map(pool, (), [dy], nonzero=(True,), transposed=True)[0]
+        return _spread_over_windows(SumPool(self.window, stores_result=stores_result), dy)
 
     def fallback_y(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Any:
         """The output if the direct output y is inaccurate. `status`, the minimum range status, is not IN_RANGE."""
@@ -416,4 +414,4 @@ def apply_ranged(op: RangeCheckedOp, x: Array, *extra_args: Array) -> Array:
     """Evaluate `op` in the accumulator dtype and round to the dtype of x, with forward- and reverse-mode AD."""
     dtype = accumulator_dtype(x.dtype)
     args = [arg if arg.dtype == np.bool_ else arg.astype(dtype) for arg in extra_args]
-    return apply_op(op, x, *args).astype(x.dtype)
+    return apply(op, x, *args).astype(x.dtype)

@@ -34,7 +34,7 @@ from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import tie_bits_of_tap_values
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.chosen import TapResidualPool, make_tap_loop, pick_selected
-from jaxpool._ops.op import Op, is_partitioned, value_and_residual
+from jaxpool._ops.op import Op, is_partitioned
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan import rank_pool as plans
@@ -277,7 +277,7 @@ def apply_rank_pool(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "
     """Apply a rank pool to x, with an optional `where` mask."""
     if choose_residual(op.window, split=op.ties == "split") == "rank":
         return _apply_rank_reduction(op, autodiff, x, *mask)
-    return apply(op, autodiff, x, *mask)
+    return apply(op, x, *mask, autodiff=autodiff)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -288,9 +288,8 @@ def _apply_rank_reduction(op: RankPool, autodiff: Autodiff, x: Array, *mask: Arr
     wide_x = x.astype(accumulator_dtype(x.dtype))
     if len(op.taps) == window.size:
         masks = [slices.broadcast_like(where, x) for where in mask]
-        return apply(reduction, autodiff, wide_x, *masks).astype(x.dtype)
+        return apply(reduction, wide_x, *masks, autodiff=autodiff).astype(x.dtype)
     takes_part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
     other_axes = [axis for axis in range(x.ndim) if axis not in reduction.axes]
     takes_part = np.expand_dims(takes_part.transpose(np.argsort(reduction.axes)), other_axes)
-    y, _ = value_and_residual(reduction, wide_x, slices.broadcast_like(takes_part, x))
-    return y.astype(x.dtype)
+    return apply(reduction, wide_x, slices.broadcast_like(takes_part, x)).astype(x.dtype)

@@ -17,7 +17,7 @@ from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.op import Op, problem_of, value_and_residual
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.reduce import ReductionPlan, plan_reduction
 
@@ -148,5 +148,5 @@ def max_or_min(
         return max_or_min(x, (x.ndim - 1,), kind, ties, autodiff, where=where)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
     mask = () if where is None else (where,)
-    y = value_and_residual(op, x, *mask)[0] if mask else apply(op, autodiff, x)
+    y = apply(op, x, *mask, autodiff="jvp" if mask else autodiff)
     return y if keepdims else lax.squeeze(y, axes)

@@ -25,7 +25,7 @@ from jaxpool._plan.problem import Platform
 
 @dataclasses.dataclass(frozen=True)
 class MaxPool(Op):
-    """Base class of max and min pools."""
+    """Base class of max and min pools. Extra arguments of `primal` mark elements; `value` does not need them."""
 
     window: Window
     kind: Kind
@@ -34,7 +34,7 @@ class MaxPool(Op):
     def _plan(self, platform: Platform, x: Array, shape: Any = None) -> plans.MaxPlan:
         return plans.plan_max(problem_of(self.window, x, platform, shape))
 
-    def value(self, platform: Platform, x: Array) -> Array:
+    def value(self, platform: Platform, x: Array, *_: Array) -> Array:
         return select_value(x, self.kind, self.ties, self._plan(platform, x))
 
 

@@ -23,7 +23,8 @@ from jaxpool._kernels.segments import (
     gather_value_unchecked,
 )
 from jaxpool._kernels.slices import is_empty
-from jaxpool._ops.op import Op, value_and_residual
+from jaxpool._ops.apply import apply
+from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import (
     ALL_ZERO,
     IN_RANGE,
@@ -166,7 +167,7 @@ class SegmentLogSumExp(Op):
     def _softmax(self, x: Array, ids: Array, *mask: Array) -> Array:
         """The derivative of the output with respect to each element, accurate for any range."""
         softmax = SegmentSoftmax(self.segments, self.temperature)
-        return value_and_residual(softmax, to_comparison_dtype(x), ids, *mask)[0]
+        return apply(softmax, to_comparison_dtype(x), ids, *mask)
 
     def _y_factor(self, y: Array) -> Array:
         """`exp(-y / T)`, which scales exponentials to the softmax; 0 for a segment without elements."""
@@ -218,7 +219,7 @@ def apply_logsumexp(
     segments: Segments, temperature: float, x: Array, ids: Array, *mask: Array
 ) -> Array:
     """`T * log(sum of exp(x / T))` over each segment. An empty segment gives the identity of a maximum (-inf)."""
-    y = value_and_residual(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
+    y = apply(SegmentLogSumExp(segments, temperature), x, ids, *mask)
     identity = reduction_identity(x.dtype, "max")
     if float(identity) == -math.inf:
         return cast(y, x.dtype)

@@ -4,22 +4,19 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator_dtype, cast
-from jaxpool._kernels.positions import int32_iota, num_taps_inside_windows
+from jaxpool._kernels.positions import CountKind, counts_along
 from jaxpool._kernels.sums import Epilogue, window_sum, window_sum_transpose
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
-
-CountKind = Literal["counted", "real"]  # elements of input and padding, or of the input only
 
 
 def element_counts(window: Window, kind: CountKind, y: Array) -> Array:
@@ -44,15 +41,6 @@ def _constant_count_along(dim: Axis, kind: CountKind) -> int | None:
     count_fn = dim.num_taps_inside if kind == "real" else dim.num_taps_counted
     counts = count_fn(dim.representative_windows()).clip(1)
     return int(counts[0]) if counts.min() == counts.max() else None
-
-
-def counts_along(dim: Axis, kind: CountKind) -> Any:
-    """The number of elements of each window along an axis, at least 1. Without padding, the result has one entry."""
-    if not dim.is_padded:
-        return np.array([dim.window])
-    if kind == "real":
-        return num_taps_inside_windows(dim).clip(1)
-    return dim.num_taps_counted(int32_iota(dim.out)).clip(1)
 
 
 @dataclasses.dataclass(frozen=True)

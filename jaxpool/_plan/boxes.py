@@ -42,11 +42,6 @@ def num_box_parts(grid_shape: tuple[int, int], num_pixels: int, channels: Any) -
     return next((parts for parts in divisors if rows <= parts * max_rows), rows)
 
 
-def num_matmul_boxes(num_boxes: int) -> int:
-    """Number of boxes that one matrix product handles, at most `num_boxes`."""
-    return min(LIMITS.boxes_per_matmul, num_boxes)
-
-
 def boxes_in_memory(point_counts: tuple[int, ...], channels: int) -> int:
     """Number of boxes to process at a time, so that their points (`point_counts` per box) fit in memory."""
     return max(1, LIMITS.max_points_in_memory // (math.prod(point_counts) * max(1, channels)))

@@ -40,15 +40,15 @@ def _pool_shard(
         outs = tuple(dim.out // sharding.num_shards(dim.axis) for dim in window.dims)
         window = adaptive_window(x.shape, outs, window.axes)
     if kind == "mean":
-        return apply(adaptive_avg_op(window), autodiff, dtypes.as_float(x))
+        return apply(adaptive_avg_op(window), dtypes.as_float(x), autodiff=autodiff)
     if kind == "max":
-        return apply(adaptive_max_op(window, ties), autodiff, x)
+        return apply(adaptive_max_op(window, ties), x, autodiff=autodiff)
     op = adaptive_max_op(window, "first" if ties == "split" else ties, saves_index=True)
     if ties == "split":
-        y = apply(adaptive_max_op(window, ties), autodiff, x)
-        _, tap = apply_with_residual(op, autodiff, lax.stop_gradient(x))
+        y = apply(adaptive_max_op(window, ties), x, autodiff=autodiff)
+        _, tap = apply_with_residual(op, lax.stop_gradient(x), autodiff=autodiff)
     else:
-        y, tap = apply_with_residual(op, autodiff, x)
+        y, tap = apply_with_residual(op, x, autodiff=autodiff)
     position = input_position_of_tap(tap, window)
     if sharding is None:
         return y, position

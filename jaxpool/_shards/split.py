@@ -23,7 +23,6 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._ops.apply import Autodiff, call_in_reverse_mode
-from jaxpool._ops.op import Op, value_and_residual
 from jaxpool._shards.halo import Halo, ShardGeometry, pool_with_halo
 
 R = TypeVar("R")  # an array or a tuple of arrays
@@ -281,11 +280,6 @@ def on_shards(
         shard_body = functools.partial(_shard_map, body, settings, sharding, out_spec)
     result: R = call_in_reverse_mode(shard_body, *xs) if autodiff == "vjp" else shard_body(*xs)
     return result
-
-
-def output_of(op: Op, *xs: Array) -> Array:
-    """The output of `op`, without its residual."""
-    return value_and_residual(op, *xs)[0]
 
 
 # A function from the shape of an array to the `Window` over the array

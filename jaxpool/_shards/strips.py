@@ -107,12 +107,21 @@ class StripPool(Op):
         """`materialises_inputs` of `pool`: True if XLA must store the pool's inputs in memory."""
         return bool(self.pool.materialises_inputs)
 
-    def primal(self, platform: Platform, *args: Array) -> tuple[Array, Any]:
+    def value(self, platform: Platform, *args: Array) -> Any:
+        kernel = functools.partial(self.pool.value, platform)
+        y = materialise(barrier_of(platform), kernel, args[0])
+        return self._pool_strips("value", platform, y, *args)
+
+    def primal(self, platform: Platform, *args: Array) -> Any:
+        return self._pool_strips("primal", platform, self.pool.primal(platform, args[0]), *args)
+
+    def _pool_strips(self, method: str, platform: Platform, outputs: Any, *args: Array) -> Any:
+        """The `outputs` of a method of `pool` for the shard alone, with the windows of the strips pooled again."""
         x, *halos = args[: self.num_inputs]
-        outputs = self.pool.primal(platform, x)
         for strip in self.strips:
             extra_args = _slice_windows(strip, args[self.num_inputs :])
-            part = self._pool_of(strip).primal(platform, self._rows(strip, x, halos), *extra_args)
+            pool_rows = getattr(self._pool_of(strip), method)
+            part = pool_rows(platform, self._rows(strip, x, halos), *extra_args)
             outputs = _update_windows(strip, outputs, part)
         return outputs
 

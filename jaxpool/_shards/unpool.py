@@ -26,7 +26,7 @@ from jaxpool._kernels.slices import (
     unravel_index,
     zeros_like_with_sizes,
 )
-from jaxpool._ops.apply import apply_op
+from jaxpool._ops.apply import apply
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.split import ArraySharding, axes_of_type, check_divisible, on_shards
@@ -49,7 +49,7 @@ def _unpool_shard(
     position = indices_to_positions(indices, out_of_range)
 
     def scatter(y: Array, position: Array) -> Array:
-        return apply_op(Unpool(axes, local_sizes), y, position)
+        return apply(Unpool(axes, local_sizes), y, position)
 
     if not halos:
         return scatter(y, position)

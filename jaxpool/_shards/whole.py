@@ -14,17 +14,17 @@ from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import store_arguments
-from jaxpool._ops.apply import Autodiff
-from jaxpool._ops.op import tracing_platform, value_and_residual
+from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
+from jaxpool._ops.op import tracing_platform
 from jaxpool._ops.ranged import zeros_with_tangent
 from jaxpool._ops.reduction import MeanReduction, Reduction, max_or_min
 from jaxpool._plan.problem import barrier_of
-from jaxpool._shards.split import ArraySharding, MeshAxes, on_shards, output_of
+from jaxpool._shards.split import ArraySharding, MeshAxes, on_shards
 
 
 def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask: Array) -> Array:
     sizes, mesh_names = tuple(x.shape[axis] for axis in axes), sum(mesh_axes, ())
-    local, positions = value_and_residual(Reduction("max", ties, axes, sizes), x, *mask)
+    local, positions = apply_with_residual(Reduction("max", ties, axes, sizes), x, *mask)
     key = dtypes.to_comparison_dtype(lax.stop_gradient(local))
     best, attains_max = _global_max(key, mesh_names)
     y = dtypes.from_comparison_dtype(best, x.dtype)
@@ -124,7 +124,7 @@ def reduce_whole_axes(
     if not any(mesh_axes):
         x = x if kind == "max" else dtypes.as_float(x)
         op = Reduction("max", ties, axes, sizes) if kind == "max" else MeanReduction(axes, sizes)
-        body, settings = output_of, (op,)
+        body, settings = apply, (op,)
     elif kind == "max":
         body, settings = _max, (axes, mesh_axes, ties)
     else:

@@ -16,7 +16,6 @@ import dataclasses
 from typing import Any, Literal
 
 import jax
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
@@ -26,12 +25,17 @@ from jaxpool._arguments.sizes import check_choice
 from jaxpool._geometry.window import check_int32_positions, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, accumulator_dtype, reduction_identity
-from jaxpool._kernels.positions import flat_position_of_tap, input_position_of_tap
+from jaxpool._kernels.positions import (
+    CountKind,
+    counts_along,
+    flat_position_of_tap,
+    input_position_of_tap,
+)
 from jaxpool._kernels.select import edge_taps_inside
 from jaxpool._kernels.slices import is_sharded, outer_broadcast
 from jaxpool._kernels.split_ties import bits_of_taps_inside
-from jaxpool._ops.apply import Autodiff, apply, apply_op, apply_with_residual
-from jaxpool._ops.op import Op, value_and_residual
+from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
+from jaxpool._ops.op import Op
 from jaxpool._ops.power_pool import norm
 from jaxpool._ops.select_pool import FindTiesPool, SelectPool, TieBitsPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, constant_count
@@ -48,8 +52,9 @@ def select_pool(
 ) -> Array:
     """The max or min pool of the shard x and its halo."""
     if geometry.strips == ():
-        return apply(pool_op(geometry.local_window, kind, ties), autodiff, x)
-    return _select_with_residual(geometry, kind, ties, x)[0]
+        return apply(pool_op(geometry.local_window, kind, ties), x, autodiff=autodiff)
+    op, *args = _select_op_and_args(geometry, kind, ties, x)
+    return apply(op, *args)
 
 
 def select_pool_with_tap(
@@ -57,8 +62,10 @@ def select_pool_with_tap(
 ) -> tuple[Array, Array]:
     """The max or min pool, and for each window the flat index of the selected element within the window."""
     if geometry.strips == ():
-        return apply_with_residual(SelectPool(geometry.local_window, kind, ties), autodiff, x)
-    return _select_with_residual(geometry, kind, ties, x)
+        op = SelectPool(geometry.local_window, kind, ties)
+        return apply_with_residual(op, x, autodiff=autodiff)
+    op, *args = _select_op_and_args(geometry, kind, ties, x)
+    return apply_with_residual(op, *args)
 
 
 def max_pool_with_position(
@@ -83,14 +90,15 @@ def sum_pool(
     """The sum over each window, divided as `SumPool` does; counts are of elements of the global array."""
     x = x if divisor == "not" else dtypes.as_float(x)
     if geometry.strips == ():
-        return apply(SumPool(geometry.local_window, divisor), autodiff, x)
+        return apply(SumPool(geometry.local_window, divisor), x, autodiff=autodiff)
     if divisor in ("counted", "real"):
         common_count = constant_count(geometry.window, divisor)
         if common_count is None:
             op, counts = SumPool(geometry.local_window), _window_counts(geometry, divisor, x)
-            return _apply_with_halo(geometry, x, 0, op, counts)[0]
+            return apply(*_op_and_args_with_halo(geometry, x, 0, op, counts))
         divisor = float(common_count)
-    return _apply_with_halo(geometry, x, 0, SumPool(geometry.local_window, divisor))[0]
+    op = SumPool(geometry.local_window, divisor)
+    return apply(*_op_and_args_with_halo(geometry, x, 0, op))
 
 
 def norm_pool(geometry: ShardGeometry, p: float, x: Array) -> Array:
@@ -99,7 +107,7 @@ def norm_pool(geometry: ShardGeometry, p: float, x: Array) -> Array:
 
 
 def apply_by_type(op: Op, x: Array) -> Array:
-    """`apply_op(op, x)`, run on the shards of x if the type of x is sharded along pooled axes.
+    """`apply(op, x)`, run on the shards of x if the type of x is sharded along pooled axes.
 
     Raises `ArgumentError` if the shards would differ in size.
     """
@@ -109,24 +117,23 @@ def apply_by_type(op: Op, x: Array) -> Array:
             return split.run(sum_pool, x, op.divisor_kind)
         if split.halos and isinstance(op, SelectPool):
             return split.run(select_pool, x, op.kind, op.ties)
-    return apply_op(op, x)
+    return apply(op, x)
 
 
-def _apply_with_halo(
+def _op_and_args_with_halo(
     geometry: ShardGeometry, x: Array, fill: Any, pool: Any, *extra_args: Array
-) -> tuple[Array, Any]:
-    """The output and residual of `pool`, an op over the windows of a shard; x and `extra_args` are its arguments."""
+) -> tuple[Any, ...]:
+    """The op that applies `pool`, over the windows of a shard, to the shard x and its halo, and the op's arguments."""
     if geometry.strips is None:
         op = dataclasses.replace(pool, window=geometry.extended_window)
-        return value_and_residual(op, geometry.extend(x, fill), *extra_args)
-    xs = fetch_halos(geometry.strips, x, fill)
-    return value_and_residual(StripPool(pool, geometry.strips), *xs, *extra_args)
+        return op, geometry.extend(x, fill), *extra_args
+    return StripPool(pool, geometry.strips), *fetch_halos(geometry.strips, x, fill), *extra_args
 
 
-def _select_with_residual(
+def _select_op_and_args(
     geometry: ShardGeometry, kind: Kind, ties: Ties | TieOrder, x: Array
-) -> tuple[Array, Any]:
-    """The max or min pool of the shard x and its halo, and the residual saved for the backward pass."""
+) -> tuple[Any, ...]:
+    """The op of a max or min pool of the shard x and its halo, and the op's arguments."""
     window, fill = geometry.local_window, reduction_identity(x.dtype, kind)
     padded = any(halo.dim.is_padded for halo in geometry.halos)
     extra: tuple[Array, ...] = ()
@@ -134,29 +141,25 @@ def _select_with_residual(
         if padded:
             indices, is_last = geometry.window_indices, ties == "last"
             extra = (edge_taps_inside(geometry.window, x.ndim, indices, take_last=is_last),)
-        return _apply_with_halo(geometry, x, fill, SelectPool(window, kind, ties), *extra)
+        return _op_and_args_with_halo(geometry, x, fill, SelectPool(window, kind, ties), *extra)
     if window.size <= LIMITS.max_mask_taps:
         if padded:
             extra = bits_of_taps_inside(geometry.window, geometry.window_starts(), x.ndim)
-        return _apply_with_halo(geometry, x, fill, TieBitsPool(window, kind), *extra)
+        return _op_and_args_with_halo(geometry, x, fill, TieBitsPool(window, kind), *extra)
     if padded:
         masks = [halo.element_mask() for halo in geometry.halos]
         axes = [halo.dim.axis for halo in geometry.halos]
         extra = (outer_broadcast(jnp.logical_and, masks, axes, x.ndim),)
     pool = FindTiesPool(geometry.extended_window, kind)
-    return value_and_residual(pool, geometry.extend(x, fill), *extra)
+    return pool, geometry.extend(x, fill), *extra
 
 
-def _window_counts(geometry: ShardGeometry, divisor: Literal["counted", "real"], x: Array) -> Array:
+def _window_counts(geometry: ShardGeometry, divisor: CountKind, x: Array) -> Array:
     """The number of elements that divides the sum of each window, broadcastable to the output."""
-    counts_per_axis = []
-    for dim in geometry.window.dims:
-        counts: Any = np.array([dim.window])
-        if dim.is_padded:
-            count_taps = dim.num_taps_inside if divisor == "real" else dim.num_taps_counted
-            counts = count_taps(geometry.window_indices(dim)).clip(1)
-        counts_per_axis.append(jnp.asarray(counts, accumulator_dtype(x.dtype)))
-    return outer_broadcast(jnp.multiply, counts_per_axis, geometry.window.axes, x.ndim)
+    dims, dtype = geometry.window.dims, accumulator_dtype(x.dtype)
+    counts = [counts_along(dim, divisor, geometry.window_indices) for dim in dims]
+    counts = [jnp.asarray(count, dtype) for count in counts]
+    return outer_broadcast(jnp.multiply, counts, geometry.window.axes, x.ndim)
 
 
 def checked_array_and_windows(

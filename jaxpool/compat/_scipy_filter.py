@@ -28,7 +28,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
-from jaxpool._ops.apply import apply_op
+from jaxpool._ops.apply import apply
 from jaxpool._ops.blur import unpad_window
 from jaxpool._ops.morphology import Morphology
 from jaxpool._ops.rank_pool import RankPool, apply_rank_pool
@@ -89,7 +89,7 @@ def pool_with_extended_border(op: ExtendedBorderPool, x: Array, *arguments: Arra
 
 
 def _apply_select_or_rank(op: SelectPool | RankPool, x: Array) -> Array:
-    return apply_rank_pool(op, x) if isinstance(op, RankPool) else apply_op(op, x)
+    return apply_rank_pool(op, x) if isinstance(op, RankPool) else apply(op, x)
 
 
 class Filter:
@@ -304,7 +304,7 @@ class Filter:
                 return Morphology(window, "first", tuple(taps.tolist()), kind)
 
             y = self._pool_over_window(
-                apply_op, make_op, window_shape, self._axes_and_origins(self.origins), x, weights
+                apply, make_op, window_shape, self._axes_and_origins(self.origins), x, weights
             )
         else:
             if is_float(self.dtype) and is_float(kernel.dtype):
@@ -339,7 +339,7 @@ class Filter:
             def make_op(window: Window, adds_integers: bool = is_integer) -> Any:
                 return SumPool(window, "not" if adds_integers else "counted")
 
-            pool = integer_mean if is_integer else apply_op
+            pool = integer_mean if is_integer else apply
             x = cast_with_wraparound(
                 self._pool_over_window(pool, make_op, (width,), [(axis, origin)], x), self.dtype
             )

@@ -15,7 +15,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import Kind, is_float
-from jaxpool._ops.apply import apply_op
+from jaxpool._ops.apply import apply
 from jaxpool._ops.sum_pool import SumPool
 
 
@@ -86,12 +86,12 @@ def integer_mean(op: SumPool, x: Array) -> Array:
     num_elements, wide_x = op.window.size, x.astype(_accumulator_dtype(x.dtype))
     count = np.asarray(num_elements, wide_x.dtype)
     if _sum_fits_int32(num_elements, x.dtype):
-        total = apply_op(op, wide_x)
+        total = apply(op, wide_x)
         return lax.div(total, lax.full_like(total, count))
     quotients = jnp.floor_divide(wide_x, count)
-    remainders = apply_op(op, wide_x - quotients * count)
+    remainders = apply(op, wide_x - quotients * count)
     correction = lax.div(remainders, lax.full_like(remainders, count))
-    mean = apply_op(op, quotients) + correction  # the floor of the mean
+    mean = apply(op, quotients) + correction  # the floor of the mean
     rounded_down = (mean < 0) & (remainders != correction * count)
     return mean + rounded_down.astype(mean.dtype)
 

@@ -77,8 +77,8 @@ def _adaptive_max_pool(
         window = adaptive_window(x.shape, output_sizes, args.spatial_axes(x, num_spatial_dims))
     op = adaptive_max_op(window, "last_nan")
     if not return_indices:
-        return apply(op, "jvp", x)
-    y, tap = apply_with_residual(op, "jvp", x)
+        return apply(op, x)
+    y, tap = apply_with_residual(op, x)
     return y, input_position_of_tap(tap, window)
 
 
@@ -118,7 +118,7 @@ def _adaptive_avg_pool(num_spatial_dims: int, input: Any, output_size: OutputSiz
         if 0 in output_sizes:
             return jnp.zeros((*x.shape[: x.ndim - num_spatial_dims], *output_sizes), x.dtype)
         window = adaptive_window(x.shape, output_sizes, args.spatial_axes(x, num_spatial_dims))
-    return apply(adaptive_avg_op(window), "jvp", x)
+    return apply(adaptive_avg_op(window), x)
 
 
 adaptive_max_pool1d = make_pool(1, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)

@@ -27,7 +27,7 @@ def _cumulative_extremum(kind: Kind, input: Any, dim: int) -> ValuesAndIndices:
             check_fits_int32_indices("input", static_sizes(x.shape, (axis,), min_size=0))
     if not x.ndim or 0 in x.shape:
         return ValuesAndIndices(x, jnp.zeros(x.shape, jnp.int32))
-    values, index = apply_with_residual(RunningExtremum(kind, "last", axis, False), "jvp", x)
+    values, index = apply_with_residual(RunningExtremum(kind, "last", axis, False), x)
     return ValuesAndIndices(values, index.astype(jnp.int32))
 
 

@@ -14,7 +14,7 @@ from jaxpool._api.random import check_prng_key, make_fractional_op
 from jaxpool._arguments.arrays import as_jax_array, is_array, is_number, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
-from jaxpool._ops.op import value_and_residual
+from jaxpool._ops.apply import apply_with_residual
 from jaxpool._ops.random_pool import uniform_dtype
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
@@ -151,7 +151,7 @@ def _fractional_max_pool(
     # In 2d, PyTorch's first number is for the width.
     ordered_samples = samples_by_axis if num_spatial_dims == 3 else samples_by_axis[::-1]
     op = dataclasses.replace(op, ties="last_nan")
-    y, residual = value_and_residual(op, x, *ordered_samples)
+    y, residual = apply_with_residual(op, x, *ordered_samples)
     return (y, op.position(residual)) if return_indices else y
 
 

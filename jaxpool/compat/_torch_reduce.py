@@ -58,7 +58,7 @@ def _reduce_with_indices(
             return ValuesAndIndices(x, jnp.zeros((), jnp.int32))
         _check_nonempty_axes(x, [axis])
         check_fits_int32_indices("input", [x.shape[axis]])
-    values, residual = apply_with_residual(make_op("first", (axis,), (x.shape[axis],)), "jvp", x)
+    values, residual = apply_with_residual(make_op("first", (axis,), (x.shape[axis],)), x)
     indices = residual.astype(jnp.int32)
     if keepdim:
         return ValuesAndIndices(values, indices)
@@ -246,7 +246,7 @@ def _median(
         empty_value = np.nan if is_float(x.dtype) else jnp.iinfo(x.dtype).min
         return jnp.full((), empty_value, x.dtype)
     flat_x = lax.reshape(x, (x.size,))
-    return lax.squeeze(apply(op("split", (0,), flat_x.shape), "jvp", flat_x), (0,))
+    return lax.squeeze(apply(op("split", (0,), flat_x.shape), flat_x), (0,))
 
 
 @args.accept_numpy_keywords

@@ -217,7 +217,7 @@ def _pool_axis(x: Array, axis: int, num_windows: int, operation: Any) -> Array:
         op: Op = SumPool(window, "counted")
         if operation is not jnp.mean:
             op = pool_op(window, "max" if operation is jnp.max else "min", "split")
-        pooled_parts.append(apply(op, "jvp", part))
+        pooled_parts.append(apply(op, part))
     return lax.concatenate(pooled_parts, axis)
 
 

@@ -24,7 +24,7 @@ def test_last_nan_order_of_pytorch(length):
     x[2:4, 1] = 5
     window = adaptive_window(x.shape, (2,), None)
     op = adaptive_max_op(window, "last_nan")
-    _, tap = jax.jit(lambda x: apply_with_residual(op, "jvp", x))(x)
+    _, tap = jax.jit(lambda x: apply_with_residual(op, x))(x)
     indices = input_position_of_tap(tap, window)
     np.testing.assert_array_equal(
         indices, [[4, 2, 0], [4 if length == 9 else 100] + [length // 2] * 2]

@@ -13,7 +13,6 @@ import pytest
 from jax import numpy as jnp
 
 import jaxpool
-from jaxpool._geometry.adaptive import FloorDivisionTable
 from jaxpool._kernels import positions
 from jaxpool.testing import pools
 
@@ -171,7 +170,7 @@ def test_pools_without_indices_accept_any_axis_length():
 
 
 FRACTIONS = [(1, 1), (7, 3), (2**31 - 1, 2**31 - 2), (2**30 + 1, 2**30 + 3)]
-FRACTIONS += [(12_345, 2**31 - 1), (2**31 - 1, 1_234_567)]
+FRACTIONS += [(12_345, 2**31 - 1), (2**31 - 1, 1_234_567), (5, 7), (10**7, 63), (1_428_572, 10**7)]
 
 
 @pytest.mark.parametrize(("numerator", "denominator"), FRACTIONS)
@@ -179,15 +178,17 @@ def test_floor_division_is_exact(numerator, denominator):
     """Products of up to 62 bits, divided bit by bit or with a table."""
     max_index = min(2**31 - 1, (2**31 - 1) * denominator // numerator)
     i = np.unique(np.linspace(0, max_index, 999).astype(np.int64))
-    floors = FloorDivisionTable(max_index + 1, numerator, denominator)
     for more in (0, denominator - 1):
+        fraction = numerator, denominator, more
         wanted = (i * numerator + more) // denominator
         fits_int32 = wanted < 2**31
-        numbers = jnp.asarray(i[fits_int32], np.int32)
-        results = [positions._binary_long_division(floors, numbers, more)]
-        if positions.is_constant_table(floors.num_entries):
-            results.append(positions.scaled_floor_division(floors, numbers, more))
-        for each in results:
+        constants = i[fits_int32].astype(np.int32)
+        numbers = jnp.asarray(constants)
+        for each in (
+            positions._binary_long_division(numbers, *fraction),
+            positions.scaled_floor_division(numbers, max_index + 1, *fraction),
+            positions.scaled_floor_division(constants, max_index + 1, *fraction),
+        ):
             assert np.array_equal(each, wanted[fits_int32])
 
 

@@ -1,4 +1,4 @@
-"""Random calls of the drop-ins for PyTorch and of PyTorch. `opinfo.py` compares PyTorch's own samples."""
+"""Random calls of the drop-ins for PyTorch and of PyTorch. `tests.peers` compares PyTorch's own samples."""
 
 import dataclasses
 import functools

@@ -1,14 +1,8 @@
 """Windows of adaptive pools, compared with the slices that define them."""
 
-import numpy as np
 import pytest
 
-from jaxpool._geometry.adaptive import (
-    FloorDivisionTable,
-    RaggedAxis,
-    adaptive_window,
-    ragged_first_permutation,
-)
+from jaxpool._geometry.adaptive import RaggedAxis, adaptive_window, ragged_first_permutation
 from jaxpool._geometry.window import Axis
 
 
@@ -31,22 +25,6 @@ def test_adaptive_window_taps(out):
         assert counts == {min(map(len, wanted)), longest}
         holding = [sum(position in real for real in wanted) for position in range(size)]
         assert dim.max_overlap == max(holding)
-
-
-@pytest.mark.parametrize(
-    ("count", "numerator", "denominator", "parts"),
-    [(13, 5, 7, 1), (10**7, 63, 10**7, 1), (10**7, 1_428_572, 10**7, 6716), (64, 10**7, 63, 1)],
-)
-def test_floors_of_products_beyond_32_bits(count, numerator, denominator, parts):
-    floors = FloorDivisionTable(count, numerator, denominator)
-    whole, rest = floors.divmod_arrays()
-    assert len(whole) == parts
-    i = np.unique(np.linspace(0, count - 1, 1000).astype(int))
-    q, r = i // floors.block_length, i % floors.block_length
-    for more in (0, denominator - 1):
-        inner = rest[q].astype(int) + r * numerator + more
-        assert inner.max() < 2**31
-        assert (whole[q] + inner // denominator == (i * numerator + more) // denominator).all()
 
 
 def test_ragged_axes_come_first():

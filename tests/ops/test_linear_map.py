@@ -317,7 +317,7 @@ def test_unrelated_error_does_not_mention_autodiff():
             raise TypeError("broken")
 
     with pytest.raises(TypeError, match="broken") as raised:
-        apply(Broken(), "vjp", jnp.ones(2))
+        apply(Broken(), jnp.ones(2), autodiff="vjp")
     assert "autodiff" not in str(raised.value)
 
 

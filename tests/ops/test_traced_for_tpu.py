@@ -139,7 +139,7 @@ def check(seed, times, many):
     ):
         with platform_override("tpu"), is_partitioned(many):
             op = pool_op(window, kind, ties)
-        gradient = cotangents(functools.partial(apply, op, "vjp"))
+        gradient = cotangents(functools.partial(apply, op, autodiff="vjp"))
         on_tpu, text = interpreter(gradient, *numbers(), many=many)
         x = numbers()[0]
         plan = plan_scatter(Problem(window, x.shape, x.dtype.name, "tpu", is_partitioned=many))

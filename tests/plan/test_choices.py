@@ -14,7 +14,6 @@ from jaxpool._plan.boxes import (
     gathers_pixels,
     gathers_points,
     num_box_parts,
-    num_matmul_boxes,
 )
 from jaxpool._plan.max_pool import choose_residual, plan_max, uses_select_and_scatter
 from jaxpool._plan.problem import (
@@ -254,8 +253,7 @@ def test_batch_chunks_divide_batch(shape, platform, count):
 
 
 def test_boxes_at_a_time():
-    most, points = LIMITS.boxes_per_matmul, LIMITS.max_points_in_memory
-    assert [num_matmul_boxes(count) for count in (1, most, most + 1)] == [1, most, most]
+    points = LIMITS.max_points_in_memory
     found = [boxes_in_memory((2, 4), count) for count in (points // 16, points // 16 + 1, points)]
     assert found == [2, 1, 1]
     assert boxes_in_memory((2, 4), 0) == points // 8

@@ -34,6 +34,15 @@ KERNEL = np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32)
 KERNEL_PER_CHANNEL = np.stack([KERNEL, 2 - KERNEL], -1)
 
 
+@pytest.mark.parametrize("ties", ["first", "split"])
+@pytest.mark.parametrize("window_shape", [(3, 3), (21, 3)])
+def test_value_without_gradient(window_shape, ties):
+    def pool(x):
+        return jaxpool.max_pool(x, window_shape, padding="SAME", ties=ties)
+
+    assert_same_on_mesh(pool, [numbers()], [ROWS], (4,))
+
+
 def window(shape, strides=(1, 1), padding="SAME", **more):
     return {"window_shape": shape, "strides": strides, "padding": padding, **more}
 

@@ -1,7 +1,4 @@
-"""PyTorch's OpInfo samples of operators, modules and errors as calls of `test_torch.py`.
-
-pytest runs this file only by name, as `.ci/slow` does: it needs the package expecttest, and its imports take long.
-"""
+"""PyTorch's OpInfo samples of operators, modules and errors as calls of `tests/compat/test_torch.py`."""
 
 import inspect
 
