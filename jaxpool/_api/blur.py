@@ -10,7 +10,7 @@ from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, ints_per_axis
-from jaxpool._kernels.dtypes import as_float
+from jaxpool._kernels.dtypes import accumulator_dtype, as_float, cast, mean_dtype
 from jaxpool._ops.apply import apply
 from jaxpool._ops.blur import BlurPool
 from jaxpool._shards.windowed import checked_array_and_windows
@@ -89,8 +89,11 @@ def max_blur_pool(
     axes = windows.window.axes
     blur_sizes = ints_per_axis("blur_shape", blur_shape, len(axes))
     geometry = window_shape, None, padding, None, False, axes
-    y = max_or_min_pool("max", x, *geometry, ties="first", autodiff="jvp")
-    return _checked_blur_pool(y, blur_sizes, strides, padding, axes, "blur_shape")
+    # The cotangents of both pools are added in the dtype of x, so x gets the accumulator dtype.
+    wide_x = cast(x, accumulator_dtype(x.dtype))
+    y = max_or_min_pool("max", wide_x, *geometry, ties="first", autodiff="jvp")
+    y = _checked_blur_pool(y, blur_sizes, strides, padding, axes, "blur_shape")
+    return cast(y, mean_dtype(x.dtype))
 
 
 def _checked_blur_pool(

@@ -21,7 +21,7 @@ from jaxpool._arguments.sizes import (
     static_sizes,
 )
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.dtypes import Ties, accumulator_dtype, mean_dtype
+from jaxpool._kernels.dtypes import Ties, accumulator_dtype, as_float, cast, mean_dtype
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.masked import masked_rank
 from jaxpool._ops.rank_pool import KMax, RankPool, apply_rank_pool
@@ -88,10 +88,12 @@ def median_pool(
     x, _, pool_rank = _check_rank_pool_arguments(x, *geometry, where, ties, autodiff)
     check_choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
-        return pool_rank(method)
+        return pool_rank(method, x)
     dtype = mean_dtype(x.dtype)
-    low, high = [pool_rank(rank).astype(accumulator_dtype(dtype)) for rank in ("lower", "higher")]
-    return (low * 0.5 + high * 0.5).astype(dtype)
+    # The cotangents of the two elements are added in the dtype of x, so x gets the accumulator dtype.
+    wide_x = cast(x, accumulator_dtype(x.dtype))
+    low, high = [as_float(pool_rank(rank, wide_x)) for rank in ("lower", "higher")]
+    return cast(low * 0.5 + high * 0.5, dtype)
 
 
 @public
@@ -134,18 +136,18 @@ def rank_pool(
     x, window, pool_rank = _check_rank_pool_arguments(x, *geometry, where, ties, autodiff)
     element_counts = [dim.num_taps_inside(dim.representative_windows()) for dim in window.dims]
     min_elements = math.prod(int(counts.min()) for counts in element_counts)
-    return pool_rank(check_rank_in_range(rank, min_elements))
+    return pool_rank(check_rank_in_range(rank, min_elements), x)
 
 
 def _check_rank_pool_arguments(
     x: Any, *arguments: Any
-) -> tuple[Array, Window, Callable[[Rank], Array]]:
-    """x as an array, the window, and a function that returns the element at a given rank of each window."""
+) -> tuple[Array, Window, Callable[[Rank, Array], Array]]:
+    """x as an array, the window, and a function that returns the element at a rank of each window of an array."""
     *geometry, where, ties, autodiff = arguments
     x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
     mask = checked_window_mask(x, windows, where)
 
-    def pool_element_at_rank(rank: Rank) -> Array:
+    def pool_element_at_rank(rank: Rank, x: Array) -> Array:
         op = RankPool(windows.window, ties, range(windows.window.size), rank)
         pool = apply_rank_pool if mask is None else masked_rank
         return windows.apply(pool, op, x, mask=mask, autodiff=autodiff)

@@ -9,6 +9,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
+from jaxpool._kernels import keys
 from jaxpool._kernels import segments as kernels
 from jaxpool._kernels.bits import pack_bits, unpack_bits
 from jaxpool._kernels.dtypes import (
@@ -24,7 +25,7 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Op, is_partitioned, problem_of
 from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._plan.scatter import counts_ties_in_branch, scatters_to_rows
 from jaxpool._plan.tuning import tuning_of
@@ -52,11 +53,17 @@ class SegmentSelect(Op):
         is_max = self.kind == "max"
         fill = comparison_dtype_identity(x.dtype, self.kind)
         wide_x = kernels.fill_where_masked(to_comparison_dtype(x), fill, *mask)
+        # XLA joins the extrema of several devices by an all-reduce, which loses NaN on CPU. Integer keys keep it.
+        uses_keys = is_partitioned.value and is_float(wide_x.dtype)
+        nan_position: keys.NaNPosition = "greatest" if is_max else "least"
+        comparable = keys.to_sort_keys(wide_x, nan_position) if uses_keys else wide_x
+        fill = keys.constant_sort_key(fill, nan_position) if uses_keys else fill
         y = self.segments.reduce(
-            jax.ops.segment_max if is_max else jax.ops.segment_min, wide_x, ids
+            jax.ops.segment_max if is_max else jax.ops.segment_min, comparable, ids
         )
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
-        return (lax.max if is_max else lax.min)(y, lax.full_like(y, fill))
+        y = (lax.max if is_max else lax.min)(y, lax.full_like(y, fill))
+        return keys.from_sort_keys(y, wide_x.dtype) if uses_keys else y
 
     def _is_tied(
         self, platform: Platform, x: Array, extrema: Array, ids: Array, *mask: Array

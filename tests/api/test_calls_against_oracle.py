@@ -176,6 +176,7 @@ MEDIANS = [
     (shape, {"window_shape": window, "strides": strides, "padding": "SAME"})
     for shape, window, strides in MEDIANS
 ]
+MIDPOINTS = [((1, 9, 9, 4), {"window_shape": (2, 4), "method": "midpoint"}, jnp.bfloat16)]
 # Some windows have too few unmasked elements for the rank: the output is 0, without gradient.
 MASKED_RANKS = [
     ((2, 5, 6, 2), {"window_shape": window, "where": RNG.random((2, 5, 6, 1)) < 0.4})
@@ -284,7 +285,8 @@ CALLS = {
         ((2, 90), {"k": 80, "axis": 1}),
         *[((3, 40), {"k": 5, "axis": 1}, t) for t in (jnp.int2, jnp.uint2, jnp.int4, jnp.uint4)],
     ],
-    "median_pool": MEDIANS
+    "median_pool": MIDPOINTS
+    + MEDIANS
     + [
         (shape, arguments | {"method": method})
         for shape, arguments in MASKED_RANKS
@@ -399,11 +401,13 @@ def test_dtypes(name, dtype):
     if is_float8(dtype) and (pool.rounds_weights or pool.tolerance):
         kinds = kinds[:1]  # errors of sums of other values are larger than the oracle allows
     wide = np.dtype(dtype).itemsize == 8
+    cotangents = "ties" if pool.tolerance or pool.rounds_weights else "normal"
     with jax.enable_x64(wide):
         for at, values in enumerate(kinds):
             x = draw_values(np.random.default_rng(0), (2, 4, 6, 4), dtype, values)
             ties = {"ties": pool.ties[at % len(pool.ties)]} if pool.ties else {}
-            check(name, x, **(PADDED if pool.takes("window_shape") else {}), **ties)
+            padded = PADDED if pool.takes("window_shape") else {}
+            check(name, x, cotangents=cotangents, **padded, **ties)
 
 
 # float32 holds only every other integer in this range.

@@ -96,7 +96,7 @@ COMPUTED_TABLES = {"max_constant_entries": 0}
 FORMS = {  # functions, and the forms of their kernels
     ("max_pool", "min_pool", "max_pool_with_argmax"): MAXIMA,
     ("avg_pool", "sum_pool"): SUMS,
-    ("rank_pool",): RANKS,
+    ("median_pool", "rank_pool"): RANKS,
     names_of("reverse"): [
         ("gpu", {"scan_radix": 3, "min_scan_block_size": 3}),
         ("cpu", {"scan_radix": 3, "min_scan_block_size": 3}),

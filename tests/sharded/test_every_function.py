@@ -120,8 +120,7 @@ def unpooling(window_shape, strides):
 def calls_of(name):
     """Return calls of a function. If it selects elements, images have NaN, and windows of -inf alone."""
     pool = POOLS[name]
-    # XLA for CPU loses NaN where it combines segments of several devices.
-    draw = numbers if pool.adds or pool.takes("segment_ids") else special_numbers
+    draw = numbers if pool.adds else special_numbers
     shape = SHAPE[1:] if pool.takes("boxes") else SHAPE
     return [call_of(name, draw(shape, seed), **s) for seed, s in enumerate(settings_of(name))]
 
@@ -261,10 +260,8 @@ def test_value_cotangents_and_collectives(name, layout, kind):
     counts = shard_counts(mesh, spec)
     calls, wanted = calls_of(name), one_device_results(name)
     if kind == "manual" and 3 in counts and POOLS[name].coefficients:
-        calls, wanted = (
-            calls[:-1],
-            wanted[:-1],
-        )  # a shard would need the coefficients of its channels
+        # A shard would need the coefficients of its channels.
+        calls, wanted = calls[:-1], wanted[:-1]
     found = result_or_none(lambda: compiled_on_mesh(calls, mesh, spec, kind))
     assert (found is None) == any(must_raise(call, counts, kind) for call in calls)
     if found is None:
