@@ -34,8 +34,9 @@ Shape = tuple[int, ...]
 class Setting:
     """One call of a function, and the equivalent code for it, at one size.
 
-    `shapes` are the shapes of the arrays, which are the operands of the record. An argument that depends on the
-    arrays is a function of them. `differs` says why the results are not comparable; if it is empty, they are compared.
+    `shapes` are the shapes of the input arrays, in the order of `operands` in the record of `jaxpool.testing`.
+    An argument that depends on the input arrays is a function of them. `differs` says why the results are not
+    comparable; if it is empty, they are compared.
     """
 
     function: str

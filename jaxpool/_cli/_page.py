@@ -43,7 +43,7 @@ def html_page(route: CotangentRoute, settings: dict[str, Any], set_options: list
     """The HTML page of `explain`, which shows the inputs that each cotangent of a call goes to.
 
     `settings` are the arguments of the call by name, and `set_options` the texts of `--set`. The first choice of each
-    control is the one of the call.
+    control is the value in the call.
     """
     call = route.call.pooling or route.call
     defaults = {name: parameter.default for name, parameter in call.record.parameters.items()}

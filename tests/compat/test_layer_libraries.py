@@ -130,6 +130,7 @@ DRAWN = {
     draw_equinox: ("MaxPool", "AvgPool", "Pool"),
     draw_equinox_adaptive: ("AdaptiveMaxPool", "AdaptiveAvgPool"),
 }
+# (function that draws a call, name of the pool)
 DRAWN_POOLS = [(draw, name) for draw, names in DRAWN.items() for name in names]
 
 
@@ -175,7 +176,7 @@ def outcome(pool, x):
 
 @pytest.mark.parametrize(("library", "name"), USUAL_CALLS)
 def test_odd_arguments(library, name):
-    """With each odd value of each argument, both return the same value, or raise the same error."""
+    """For each odd value of each argument, the library and jaxpool return the same value or raise the same error."""
     x, usual = USUAL_CALLS[library, name]
     calls = [(array, usual) for array in ODD_ARRAYS]
     calls += [(x, usual | {argument: value}) for argument in usual for value in ODD_VALUES]
