@@ -365,8 +365,8 @@ def of_images(size: str) -> Iterator[Setting]:
         yield from of("max_unpool", unpooled, call, shapes=half, differs=differs)
 
     powers = [same(k, p=p) for k, p in itertools.product((3, 13), (2.0, 3.0))]
-    by_two = [call | {"p": 2.0} for call in (window(2, 2), *masked)]
-    yield from of("lp_pool", _lp, *powers, *by_two)
+    norms_of_2x2 = [call | {"p": 2.0} for call in (window(2, 2), *masked)]
+    yield from of("lp_pool", _lp, *powers, *norms_of_2x2)
     for name, soft in (("logsumexp_pool", _logsumexp), ("softmax_pool", _softmax)):
         yield from of(name, soft, same(3), same(13), *masked)
     yield from of("gem_pool", _gem, same(3, p=3.0), same(13, p=3.0))

@@ -313,7 +313,7 @@ def test_average_of_windows_of_padding_in_flax():
     assert np.isnan(each.ours(jnp.ones((4, 6)))[0]).all()
 
 
-def test_cached_calls_of_flax_differ_by_the_type_of_a_size():
+def test_sizes_of_invalid_types_raise_like_flax_after_a_cached_call():
     ours, theirs = both_modules("flax")
     ours.max_pool(IMAGES, (3, 2), (3, 1))  # no other test calls Flax with these sizes
     assert_same_error(ours.max_pool, theirs.max_pool, IMAGES, (3, 2), (3.0, 1))
