@@ -170,7 +170,7 @@ class Case:
         return tuple(shape)
 
     def floor_bytes(self, mode: Mode) -> int:
-        """Least number of bytes that any implementation must read and write, without the residual of a selection.
+        """Least number of bytes that any implementation must read and write. Residuals are not counted.
 
         The forward pass reads the inputs and writes y. The backward pass reads dy and writes one dx per input.
         Positions are written or read at least once.

@@ -125,7 +125,7 @@ def main() -> None:
                 answer = getattr(worker, method)(*arguments)
             except Unsupported as error:
                 answer = error
-            except Exception as error:  # any error of TensorFlow is an answer
+            except Exception as error:  # send every TensorFlow exception back to the parent process
                 answer = RuntimeError(f"{type(error).__name__}: {error}")
             connection.send(answer)
 

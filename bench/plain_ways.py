@@ -34,8 +34,9 @@ Shape = tuple[int, ...]
 class Setting:
     """One call of a function, and the equivalent code for it, at one size.
 
-    `shapes` are the shapes of the arrays, which are the operands of the record. An argument that depends on the
-    arrays is a function of them. `differs` says why the results are not comparable; if it is empty, they are compared.
+    `shapes` are the shapes of the input arrays, in the order of `operands` in the record of `jaxpool.testing`.
+    An argument that depends on the input arrays is a function of them. `differs` says why the results are not
+    comparable; if it is empty, they are compared.
     """
 
     function: str
@@ -364,8 +365,8 @@ def of_images(size: str) -> Iterator[Setting]:
         yield from of("max_unpool", unpooled, call, shapes=half, differs=differs)
 
     powers = [same(k, p=p) for k, p in itertools.product((3, 13), (2.0, 3.0))]
-    by_two = [call | {"p": 2.0} for call in (window(2, 2), *masked)]
-    yield from of("lp_pool", _lp, *powers, *by_two)
+    norms_of_2x2 = [call | {"p": 2.0} for call in (window(2, 2), *masked)]
+    yield from of("lp_pool", _lp, *powers, *norms_of_2x2)
     for name, soft in (("logsumexp_pool", _logsumexp), ("softmax_pool", _softmax)):
         yield from of(name, soft, same(3), same(13), *masked)
     yield from of("gem_pool", _gem, same(3, p=3.0), same(13, p=3.0))

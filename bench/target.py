@@ -246,7 +246,7 @@ class Kernel(NamedTuple):
     name: str
     op: str
     bytes: int  # read and written
-    moved_beside: int = 0  # bytes moved between memories while other kernels run
+    overlapped_bytes: int = 0  # copied between memories while other kernels run
 
 
 def entry(text: str) -> Iterator[tuple[str, str, str, str]]:
@@ -335,7 +335,7 @@ def model(found: list[Kernel], costs: Mapping[str, Cost], clock: Clock) -> float
     """Modelled cycles: the larger of bundles and DMA time per kernel, and at least the total DMA time."""
     known = [costs.get(kernel.name, Cost(0, 0)) for kernel in found]
     each = sum(max(cost.bundles, clock.cycles(cost.moved)) for cost in known)
-    moved = sum(cost.moved for cost in known) + sum(kernel.moved_beside for kernel in found)
+    moved = sum(cost.moved for cost in known) + sum(kernel.overlapped_bytes for kernel in found)
     return max(each, clock.cycles(moved))
 
 

@@ -41,7 +41,7 @@ def max_pool_with_argmax(
     return nn.max_pool(x, window, strides), image_positions(tap, 2, 2, w)
 
 
-# As a user without jaxpool would write them.
+# The pools in Flax and jax.numpy, as a user without jaxpool would write them.
 LAX_POOLS = SimpleNamespace(
     max_pool=nn.max_pool,
     max_pool_with_argmax=max_pool_with_argmax,
@@ -95,7 +95,7 @@ def inception(x: jax.Array, pools: Pools) -> jax.Array:
 
 
 def spatial_pyramid(x: jax.Array, pools: Pools) -> jax.Array:
-    """A stem and the pyramid of YOLO: max pools of 5, 9 and 13 at stride 1, concatenated with x."""
+    """A stem and the spatial pyramid pooling of YOLO: max pools of 5, 9 and 13 at stride 1, concatenated with x."""
     for features in (16, 32):
         x = nn.relu(nn.Conv(features, (3, 3), (2, 2))(x))
     levels = [pools.max_pool(x, (window, window), (1, 1), "SAME") for window in (5, 9, 13)]

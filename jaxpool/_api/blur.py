@@ -89,7 +89,7 @@ def max_blur_pool(
     axes = windows.window.axes
     blur_sizes = ints_per_axis("blur_shape", blur_shape, len(axes))
     geometry = window_shape, None, padding, None, False, axes
-    # The cotangents of both pools are added in the dtype of x, so x gets the accumulator dtype.
+    # The cotangents of both pools are added in the dtype of x, so x is cast to the accumulator dtype first.
     wide_x = cast(x, accumulator_dtype(x.dtype))
     y = max_or_min_pool("max", wide_x, *geometry, ties="first", autodiff="jvp")
     y = _checked_blur_pool(y, blur_sizes, strides, padding, axes, "blur_shape")

@@ -90,7 +90,7 @@ def median_pool(
     if method != "midpoint":
         return pool_rank(method, x)
     dtype = mean_dtype(x.dtype)
-    # The cotangents of the two elements are added in the dtype of x, so x gets the accumulator dtype.
+    # The cotangents of the two elements are added in the dtype of x, so x is cast to the accumulator dtype first.
     wide_x = cast(x, accumulator_dtype(x.dtype))
     low, high = [as_float(pool_rank(rank, wide_x)) for rank in ("lower", "higher")]
     return cast(low * 0.5 + high * 0.5, dtype)

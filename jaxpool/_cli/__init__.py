@@ -12,9 +12,9 @@ import reprlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-_shortened = reprlib.Repr()
-_shortened.maxstring = 200
-quote_text = _shortened.repr  # a text for a message: one line, shortened, in quotes
+_short_repr = reprlib.Repr()
+_short_repr.maxstring = 200
+quote_text = _short_repr.repr  # a text for a message: one line, shortened, in quotes
 
 
 class UsageError(Exception):

@@ -30,7 +30,7 @@ def parse_call(call_text: str) -> tuple[Callable[..., Any], list[Any], dict[str,
     function = _find_function(name.strip().removeprefix("jaxpool."))
     try:
         tree = ast.parse(f"call({arguments_text}" if bracket else "", mode="eval")
-        call = _ArrayTypes().visit(tree).body
+        call = _ArrayTypeParser().visit(tree).body
         args = [ast.literal_eval(node) for node in call.args]
         kwargs = {node.arg: ast.literal_eval(node.value) for node in call.keywords}
     except (SyntaxError, ValueError, TypeError, AttributeError):
@@ -53,7 +53,7 @@ def _find_function(name: str) -> Callable[..., Any]:
     return function
 
 
-class _ArrayTypes(ast.NodeTransformer):
+class _ArrayTypeParser(ast.NodeTransformer):
     """Replaces array types such as float32[8,b], and names of values. Sizes of the same name are equal."""
 
     def __init__(self) -> None:

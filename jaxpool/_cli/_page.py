@@ -43,25 +43,24 @@ def html_page(route: CotangentRoute, settings: dict[str, Any], set_options: list
     """The HTML page of `explain`, which shows the inputs that each cotangent of a call goes to.
 
     `settings` are the arguments of the call by name, and `set_options` the texts of `--set`. The first choice of each
-    control is the one of the call.
+    control is the value in the call.
     """
     call = route.call.pooling or route.call
     defaults = {name: parameter.default for name, parameter in call.record.parameters.items()}
-    known = defaults | call.arguments | settings
+    call_arguments = defaults | call.arguments | settings
     records = {each.name: each for each in [route.call.record, *map(find_record, OPS)]}
     arrays = {"the array": call.array}
     arrays |= {name: read_array(text)[0] for name, text in OTHER_ARRAYS.items()}
-    choices = {name: _choices_of_function(each, known) for name, each in records.items()}
+    choices = {name: _choices_of_function(each, call_arguments) for name, each in records.items()}
     routes = {}
     for name, array_name in itertools.product(records, arrays):
-        is_own = name == route.call.record.name
+        is_called_function = name == route.call.record.name
         for values in itertools.product(*choices[name].values()):
             chosen = dict(zip(choices[name], values, strict=True))
-            arguments = settings | chosen if is_own else chosen
+            arguments = settings | chosen if is_called_function else chosen
             key = "|".join([name, array_name, *map(_text, values)])
-            routes[key] = _route_or_refusal(
-                records[name], arrays[array_name], arguments, set_options if is_own else []
-            )
+            options = set_options if is_called_function else []
+            routes[key] = _route_or_refusal(records[name], arrays[array_name], arguments, options)
     routes[next(iter(routes))] = _route_as_dict(route)
     page_data = {
         "dy": _grid_as_dict(route.dy)["values"],
@@ -76,16 +75,20 @@ def html_page(route: CotangentRoute, settings: dict[str, Any], set_options: list
     return template.replace("{data}", json.dumps(page_data).replace("<", "\\u003c"))
 
 
-def _choices_of_function(record: Any, known: dict[str, Any]) -> dict[str, list[Any]]:
-    """The values that the page offers of each argument of a function, first the one in `known`, if it has any."""
+def _choices_of_function(record: Any, call_arguments: dict[str, Any]) -> dict[str, list[Any]]:
+    """The values that the page offers for each argument of a function.
+
+    The value in `call_arguments` is the first, if it is a number, a text or a tuple.
+    """
     if record.name == "max_unpool":
         record = find_record("max_pool_with_argmax")
     choices: dict[str, list[Any]] = {}
     for name, values in CHOICES.items():
         if record.takes(name) or (name == "window_shape" and record.takes("kernel")):
             values = record.ties if name == "ties" else values
-            is_known = isinstance(known.get(name), (bool, int, float, str, tuple))
-            choices[name] = [*dict.fromkeys((known[name] if is_known else values[0], *values))]
+            first = call_arguments.get(name)
+            has_text = isinstance(first, (bool, int, float, str, tuple))
+            choices[name] = [*dict.fromkeys((first if has_text else values[0], *values))]
     return choices
 
 

@@ -74,8 +74,8 @@ def _format_grids(rows: list[tuple[LabelledArray, LabelledArray]], columns: int)
         return ["\n".join(block) for pair in zip(left, right, strict=True) for block in pair]
     return [
         "\n".join(
-            f"{x_line:{width}}{GRID_SEPARATOR}{y_line}".rstrip()
-            for x_line, y_line in itertools.zip_longest(*pair, fillvalue="")
+            f"{left_line:{width}}{GRID_SEPARATOR}{right_line}".rstrip()
+            for left_line, right_line in itertools.zip_longest(*pair, fillvalue="")
         )
         for pair in zip(left, right, strict=True)
     ]

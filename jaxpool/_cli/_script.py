@@ -20,8 +20,8 @@ def run_program(
 ) -> None:
     """Run a script, or a module if `is_module` is set, as the main program of this process.
 
-    An exception of the program is printed, and raised again. `on_program_end` is called with the exception, or with
-    None, after the last line of the program, before Python waits for threads.
+    An exception of the program is printed once, without jaxpool's frames, and then re-raised. `on_program_end` is
+    called with the exception, or with None, after the last line of the program, before Python waits for threads.
     """
     main = types.ModuleType("__main__")
     # Python's own `__main__` has the module `builtins` here. `exec` would set the dictionary of the module.

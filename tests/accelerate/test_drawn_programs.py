@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.extend import core
-from jax.lax import reduce_window  # imported by name before the first call of accelerate
+from jax.lax import reduce_window  # patching `lax.reduce_window` would miss it
 
 from jaxpool import accelerate
 from tests.support.accelerated import has_lax_reduction
@@ -211,7 +211,7 @@ def draw_program(rng, depth):
 
 
 def with_pullback(f, dy):
-    """Return f with its pullback of the cotangent dy."""
+    """Return a function of x that returns f(x) and the cotangent of x for the cotangent dy."""
 
     def with_gradient(x):
         y, pullback = jax.vjp(f, x)

@@ -53,7 +53,7 @@ def test_previously_traced_jaxpr():
     assert is_replaced(accelerate(jax.grad(functools.partial(run, nested_jaxpr))), X)
 
 
-# Reductions that stay lax's
+# Reductions that accelerate leaves to lax
 
 
 def test_programs_without_pools_unchanged():

@@ -43,7 +43,7 @@ def first_route(data):
 
 
 def test_routes_are_those_of_the_choices(tmp_path, capsys):
-    """Each of a few random choices has the numbers of the call with these arguments."""
+    """For random choices of its controls, the page has the numbers of a call with these arguments."""
     path, rng = tmp_path / "page.html", random.Random(6)
     words = ["--op", "avg", "--array", "1 nan 4 2; 4 2 -0 6; 5 3 7 8; 0.1 -inf 9 2.5"]
     words += ["--padding", "0:1x1", "--divisor", "-0.3", "--cotangent", "3", "--html", str(path)]

@@ -130,6 +130,7 @@ DRAWN = {
     draw_equinox: ("MaxPool", "AvgPool", "Pool"),
     draw_equinox_adaptive: ("AdaptiveMaxPool", "AdaptiveAvgPool"),
 }
+# (function that draws a call, name of the pool)
 DRAWN_POOLS = [(draw, name) for draw, names in DRAWN.items() for name in names]
 
 
@@ -175,7 +176,7 @@ def outcome(pool, x):
 
 @pytest.mark.parametrize(("library", "name"), USUAL_CALLS)
 def test_odd_arguments(library, name):
-    """With each odd value of each argument, both return the same value, or raise the same error."""
+    """For each odd value of each argument, the library and jaxpool return the same value or raise the same error."""
     x, usual = USUAL_CALLS[library, name]
     calls = [(array, usual) for array in ODD_ARRAYS]
     calls += [(x, usual | {argument: value}) for argument in usual for value in ODD_VALUES]
@@ -312,7 +313,7 @@ def test_average_of_windows_of_padding_in_flax():
     assert np.isnan(each.ours(jnp.ones((4, 6)))[0]).all()
 
 
-def test_cached_calls_of_flax_differ_by_the_type_of_a_size():
+def test_sizes_of_invalid_types_raise_like_flax_after_a_cached_call():
     ours, theirs = both_modules("flax")
     ours.max_pool(IMAGES, (3, 2), (3, 1))  # no other test calls Flax with these sizes
     assert_same_error(ours.max_pool, theirs.max_pool, IMAGES, (3, 2), (3.0, 1))

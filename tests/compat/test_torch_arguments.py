@@ -73,7 +73,7 @@ def usual_calls(name):
 def odd_values(name, parameter, usual):
     """Values of an argument that are wrong for some function, given its value in a valid call."""
     if parameter in ("input", "other"):
-        # In three dimensions, PyTorch lacks some dtypes on CPUs alone.
+        # PyTorch's 3d pools lack some dtypes only on CPU, so these tests skip them.
         return ODD_ARRAYS + [usual.astype(dtype) for dtype in DTYPES if name[-2:] != "3d"]
     if parameter == "indices":
         return [usual[:, :1], usual.astype(np.float32), usual + 400, usual * 0 - 1]
@@ -92,7 +92,7 @@ def types_of(result):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_odd_arguments(name):
-    """With each odd value of each argument, both return outputs of the same types, or both raise."""
+    """For each odd value of each argument, PyTorch and jaxpool return outputs of the same types, or both raise."""
     original, function = torch_function(name), getattr(ours, name)
     parameters = {*inspect.signature(function).parameters} - {"return_indices", "key"}
     for usual, parameter in itertools.product(usual_calls(name), sorted(parameters)):

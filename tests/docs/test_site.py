@@ -38,7 +38,7 @@ def test_no_file_is_loaded_from_another_host(site):
 
 
 def test_site_has_what_html_refers_to(site):
-    """The page of `explain` in a frame, and the reference with signatures and examples."""
+    """The site has the HTML page of `explain`, shown in a frame, and the reference with signatures and examples."""
     explain = site / "explain" / "index.html"
     frame = re.search(r'<iframe src="([^"]+)"', explain.read_text())[1]
     assert (explain.parent / frame).is_file()

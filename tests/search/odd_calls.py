@@ -25,7 +25,7 @@ WAYS = ["value", "grad", "vmap", "symbolic", "real"]
 
 @dataclasses.dataclass
 class OddCall:
-    """A call of `pool` with `arguments` by name, in the way of calling `how`."""
+    """A call of `pool` with `arguments` by name. `how` is one of `WAYS`, such as under `jax.grad` or `jax.vmap`."""
 
     pool: Pool
     arguments: dict[str, Any]

@@ -233,12 +233,14 @@ def compare(program, call, answer, results, xs_dot, flushed):
         )
     if dxs is not None and program.returns_elements:
         # With a gradient, a zero has the sign of the selected element.
-        is_negative = [np.signbit(as_exact_numbers(x)) for x in call.operands()]
-        negative, found = (
-            answer.exact_tangent(*is_negative) > 0,
+        sign_bits = [np.signbit(as_exact_numbers(x)) for x in call.operands()]
+        selected_sign_bits, found = (
+            answer.exact_tangent(*sign_bits) > 0,
             np.signbit(as_exact_numbers(primal)),
         )
-        np.testing.assert_array_equal(found[answer.y == 0], negative[answer.y == 0], repr(program))
+        np.testing.assert_array_equal(
+            found[answer.y == 0], selected_sign_bits[answer.y == 0], repr(program)
+        )
 
 
 def _error_bound(program, num_terms, want, magnitudes, *sent):

@@ -1,4 +1,6 @@
-"""Odd calls raise an error of the library or return the shapes and dtypes of the twin, which is traced but not run.
+"""Calls with unusual arguments raise an error of jaxpool or return outputs of the expected shapes and dtypes.
+
+The shapes are those of the twin, the equivalent jax.numpy code in `jaxpool.testing`, which is traced but not run.
 
 The search: HYPOTHESIS_PROFILE=search python -m pytest -n auto -m slow tests/search
 """
@@ -103,7 +105,7 @@ def check_cotangents(run, structs, found):
 
 
 def expected(call):
-    """Return the shapes by the twin and the dtypes by the record, or None for numbers above MAX_NUMBER."""
+    """Return the twin's shapes and the dtypes that the record implies, or None for numbers above MAX_NUMBER."""
     pool, given = call.pool, {name: as_struct(value) for name, value in call.arguments.items()}
     arguments = {
         name: twin_argument(pool, name, given)

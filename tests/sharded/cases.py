@@ -94,7 +94,7 @@ def types_of(arrays, sharding=None):
 
 
 def call_of(name, x, **settings):
-    """Return the call of a function with images x and the settings that it takes."""
+    """Return a `Call` of the function `name` with images x and those of the settings that are its parameters."""
     pool = POOLS[name]
     given = pool.given(x, **settings)
     given |= {key: value[:2] for key, value in given.items() if key in ("xs", "features")}

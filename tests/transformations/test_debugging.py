@@ -63,7 +63,7 @@ def test_out_of_range_indices_pass_checkify(name, argument):
 @pytest.mark.parametrize("name", [name for name, pool in POOLS.items() if pool.takes("where")])
 @pytest.mark.parametrize("where", [np.zeros((1, 1), bool), np.arange(16)[:, None, None] > 12])
 def test_masked_elements_make_no_nan(name, where):
-    """Small and large windows, and windows as large as the image, use three different kernels of ranks."""
+    """Small and large windows, and windows as large as the image, use three different rank kernels."""
     pool = POOLS[name]
     windows = [(2, 2), (9, 9), (16, 16)] if pool.topic == "rank" else [(2, 2)]
     for window, mode in itertools.product(windows, pool.modes or ("vjp",)):

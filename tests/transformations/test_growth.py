@@ -26,7 +26,8 @@ OF_IMAGE = {
     **{"levels": (1, LONG // 2, LONG), "k": LONG, "axis": 1},
     "kernel": lambda x: x[0, :LONG, :LONG, 0],
 }
-# Shapes of x, and settings, of which a function takes some. A function of x among them computes an array.
+# Pairs of the shape of x and settings. A function gets the settings that are its parameters. A callable setting
+# computes an array from x.
 CALLS = [
     (IMAGE, OF_IMAGE),
     (
