@@ -46,10 +46,16 @@ def _find_function(name: str) -> Callable[..., Any]:
         function = pkgutil.resolve_name(name if colon else f"jaxpool:{name}")
     except (ImportError, AttributeError, ValueError) as error:
         hint = did_you_mean(name, jaxpool.__all__) or EXAMPLE_CALL_HINT
+        if "." in name and not colon and not hasattr(jaxpool, name.partition(".")[0]):
+            hint = (
+                f" A function of a module has a colon: write {':'.join(name.rsplit('.', 1))}(...)."
+            )
         raise UsageError(f"`--plan` must name a function: {error}.{hint}") from None
     if not callable(function):
         where = module if colon else "jaxpool"
-        raise UsageError(f"`--plan` must be a call of a function of {where}; got {name}.")
+        raise UsageError(
+            f"`--plan` must be a call of a function of {where}; got {quote_text(name)}."
+        )
     return function
 
 

@@ -12,7 +12,10 @@ from collections.abc import Callable, Sequence
 
 
 def call_after_import(module_name: str, callback: Callable[[], None]) -> None:
-    """Call `callback` after the module `module_name` is imported."""
+    """Call `callback` after the module `module_name` is imported, or now if the module is imported already."""
+    if module_name in sys.modules:
+        callback()
+        return
     sys.meta_path.insert(0, _ModuleImportWatcher(module_name, callback))
 
 

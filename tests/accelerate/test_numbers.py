@@ -40,6 +40,9 @@ def test_generic_reduce_window_as_max_min_or_sum():
             lax.reduce_window(x, np.float32(np.inf), lambda a, b: lax.min(b, a), (2, 2)),
             lax.reduce_window(x, 0.0, jnp.add, (3, 2), (1, 1), "SAME"),
             lax.reduce_window(x, given, lax.max, (2, 2), (2, 2), ((0, 2), (1, 1))),
+            # no element of x in some windows
+            lax.reduce_window(x, np.float32(np.inf), lax.min, (2, 2), (2, 2), ((4, 0), (0, 3))),
+            lax.reduce_window(x, 0.0, lax.add, (2, 2), (2, 2), ((4, 0), (0, 3))),
             lax.reduce_window(x, start, lax.max, (2, 2), (2, 2), ((0, 2), (0, 0))),
             lax.reduce_window(x, start, lax.min, (2, 2), (2, 2)),
             lax.reduce_window(x, start, lax.add, (2, 2), (2, 2)),
@@ -50,7 +53,7 @@ def test_generic_reduce_window_as_max_min_or_sum():
     assert is_replaced(fast, X, start)
     for given, wanted in zip(fast(X, start), pools(X, start), strict=True):
         np.testing.assert_array_equal(given, wanted)
-    dx, dstart = jax.grad(lambda *args: sum(map(jnp.sum, fast(*args)[6:])), (0, 1))(X, start)
+    dx, dstart = jax.grad(lambda *args: sum(map(jnp.sum, fast(*args)[8:])), (0, 1))(X, start)
     num_selected = (y >= start).sum() + (minima <= start).sum()
     assert dx.sum() == 16 + num_selected
     assert dstart == 4 + (2 + 4 + 4 - num_selected)  # two windows hold only padding

@@ -135,6 +135,8 @@ def test_call_after_import(tmp_path, monkeypatch):
     assert whole == [True]
     assert module.__loader__ is module.__spec__.loader
     assert "exec_module" not in vars(module.__loader__)
+    call_after_import("imported_late", lambda: whole.append("at once"))
+    assert whole == [True, "at once"]
     assert sys.meta_path == before
 
 
@@ -190,8 +192,13 @@ def test_differences_come_first_in_summary(capsys):
         "jaxpool run: 1 of 30 windowed reductions of train.py not as in lax",
         first,
     ]
+    for ending in (None, SystemExit(0)):
+        with pytest.raises(SystemExit, match="1"):
+            met.check_after_script(ending)
+    met.check_after_script(SystemExit(3))  # keeps its own status
     met._replacer._comparisons.pop(rows[-1])
     assert lines_of(met, capsys, quiet=True) == []
+    met.check_after_script(None)
 
 
 @pytest.mark.parametrize(

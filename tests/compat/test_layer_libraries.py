@@ -157,7 +157,9 @@ FLAX = {"window_shape": (2, 2), "strides": None, "padding": "VALID"}
 HAIKU = {"window_shape": (2, 1), "strides": (1, 1), "padding": "SAME", "channel_axis": -1}
 EQUINOX = {"kernel_size": 2, "stride": 1, "padding": 0, "use_ceil": False}
 USUAL_CALLS = {
+    ("flax", "max_pool"): (IMAGES, FLAX),
     ("flax", "avg_pool"): (IMAGES, FLAX | {"count_include_pad": False}),
+    ("haiku", "max_pool"): (IMAGES, HAIKU),
     ("haiku", "avg_pool"): (IMAGES, HAIKU),
     ("equinox", "MaxPool2d"): (X[None], EQUINOX),
     ("equinox", "AvgPool2d"): (X[None], EQUINOX),
