@@ -53,7 +53,7 @@ INFINITE = [
         later("roi_align", {"kind": "max"}, NOTHING + WITHOUT_AREA + INFINITE),
         later("roi_align", {"spatial_scale": 2.0}, NOTHING + WITHOUT_AREA + INFINITE),
         later("roi_align", {"aligned": False}, NOTHING + INFINITE),
-        later("multilevel_roi_align", {}, NOTHING),
+        later("multilevel_roi_align", {}, NOTHING + WITHOUT_AREA + INFINITE),
     ],
 )
 def test_boxes_that_pool_nothing_give_zeros(name, options, cases):
