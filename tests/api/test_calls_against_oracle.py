@@ -1,6 +1,7 @@
 """Calls with shapes, dtypes and arguments that the samples of the records do not have, against the oracle."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -212,6 +213,10 @@ BOXES = [
         (2, 6, 5, 1),
         {"boxes": IMAGE_BOXES, "output_shape": (1, 1), "batch_indices": np.array([[1], [0]])},
     ),
+    *[
+        ((2, 6, 5, 1), {"boxes": IMAGE_BOXES.astype(dtype), "output_shape": (2, 3)})
+        for dtype in (np.float16, np.int32)
+    ],
 ]
 # Boxes inside, across and outside the image, some reversed or without area. Quarters of a pixel have exact weights.
 SOME_BOXES = np.round(RNG.uniform(-3, 9, (9, 4)) * 4).astype(np.float32) / 4
@@ -412,11 +417,23 @@ def test_dtypes(name, dtype):
 
 # float32 holds only every other integer in this range.
 INTEGERS = 2**24 + np.arange(2 * 6 * 6 * 2).reshape(2, 6, 6, 2) % 5
+AVERAGES = [n for n, p in POOLS.items() if p.averages(p.given(INTEGERS))]
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.parametrize("name", [n for n, p in POOLS.items() if p.averages(p.given(INTEGERS))])
+@pytest.mark.parametrize("name", AVERAGES)
+def test_averages_of_integers_have_the_dtype_of_jnp_mean(name):
+    for wide, dtype in itertools.product((False, True), (np.int64, np.int8, np.bool_)):
+        with jax.enable_x64(wide):
+            x = jnp.asarray((INTEGERS % 5).astype(dtype))
+            found, want = (jax.eval_shape(f, x).dtype for f in (POOLS[name].of(), jnp.mean))
+            assert found == want
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("name", AVERAGES)
 @pytest.mark.usefixtures("x64")
 def test_integers_not_rounded_to_float32_before_division(name):
     f = POOLS[name].of()

@@ -53,7 +53,7 @@ INFINITE = [
         later("roi_align", {"kind": "max"}, NOTHING + WITHOUT_AREA + INFINITE),
         later("roi_align", {"spatial_scale": 2.0}, NOTHING + WITHOUT_AREA + INFINITE),
         later("roi_align", {"aligned": False}, NOTHING + INFINITE),
-        later("multilevel_roi_align", {}, NOTHING),
+        later("multilevel_roi_align", {}, NOTHING + WITHOUT_AREA + INFINITE),
     ],
 )
 def test_boxes_that_pool_nothing_give_zeros(name, options, cases):
@@ -91,14 +91,15 @@ def test_no_boxes_and_no_images():
 # Values
 
 
-def test_nan_and_infinities_affect_only_neighboring_cells():
-    """A mean is linear, so its derivative does not depend on x."""
+@pytest.mark.parametrize("samples", [1, 5])
+def test_nan_and_infinities_affect_only_neighboring_cells(samples):
+    """A mean is linear, so its derivative does not depend on x. Matrix products evaluate more than 4 samples."""
     x = np.array(X)
     x[0, 0, 0], x[5, 4, 1], x[0, 4, 1] = NAN, -INF, INF
     boxes = jnp.array([[0.0, 0.0, 6.0, 5.0]])
 
     def mean(x):
-        return jaxpool.roi_align(x, boxes, 3, samples=1)[0]
+        return jaxpool.roi_align(x, boxes, 3, samples=samples)[0]
 
     (y, back), (clean, clean_back) = (jax.vjp(mean, each) for each in (jnp.asarray(x), X))
     np.testing.assert_array_equal([y[0, 0, 0], y[2, 2, 1], y[0, 2, 1]], [NAN, -INF, INF])

@@ -60,6 +60,17 @@ def test_tie_comparison_is_computed_once():
     assert program.memory_analysis().temp_size_in_bytes < x.nbytes / 5
 
 
+@pytest.mark.parametrize("name", ["segment_max", "segment_min", "segment_logsumexp"])
+def test_vmap_over_examples_of_different_branches(name):
+    """Gradients of examples with and without ties, with a tied identity or NaN, and in and out of range."""
+    rows = [[1, 2, 3, 4, 5], [2, 2, 3, 3, 3], [-inf, -inf, 3, -inf, 0], [nan, nan, 3, nan, 0]]
+    rows = jnp.array([*rows, [3e38, 1, 2, -3e38, 3]])
+    f = functools.partial(getattr(jaxpool, name), segment_ids=np.array([1, 1, 0, 3, 0]))
+    gradient = jax.grad(lambda x: (f(x) * jnp.arange(1.0, 5)).sum())
+    want = np.stack([gradient(x) for x in rows])
+    np.testing.assert_allclose(jax.vmap(gradient)(rows), want, rtol=1e-6)
+
+
 # Softmax and its logarithm
 
 SCORES = np.array([-inf, -inf, inf, 1, inf, nan, 3, nan, 2, -2], np.float32)

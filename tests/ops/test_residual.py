@@ -54,6 +54,23 @@ RESIDUALS = [  # function, options, arguments, shapes and dtypes of the residual
         ("max_pool", square(size, ties="split"), [X], [(X.shape, dtype)])
         for size, dtype in ((2, "uint8"), (3, "uint16"), (5, "uint32"))
     ],
+    *[
+        ("cummax", {"axis": 1}, [np.ones((2, size), np.float32)], [((2, size), dtype)])
+        for size, dtype in ((256, "uint8"), (257, "uint16"))
+    ],
+    ("max", {"axis": 1, "ties": "last"}, [np.ones((2, 257), np.float32)], [((2, 1), "uint16")]),
+    *[
+        ("adaptive_max_pool", {"output_shape": (3,)}, [np.ones((2, n, 5), np.float32)], [one])
+        for n, one in ((256, ((3, 2, 5), "uint8")), (770, ((3, 2, 5), "uint16")))
+    ],
+    (
+        "adaptive_max_pool",
+        {"output_shape": (6, 7), "ties": "split"},
+        [np.ones((2, 13, 15, 5), np.float32)],
+        [((6, 3, 3, 2, 5), "uint8")],
+    ),
+    ("adaptive_avg_pool", {"output_shape": (6, 7)}, [X], []),
+    ("fmax", {"ties": "last"}, [X, X], [(X.shape, "uint8")]),
     ("sum_pool", square(3), [X], []),
     ("avg_pool", square(3), [X], []),
     ("avg_pool", square(3, count_include_pad=False), [X], []),

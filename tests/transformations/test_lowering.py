@@ -119,6 +119,21 @@ def test_gradient_has_no_cpu_constructs(name, platform):
         assert cpu_constructs(exported(of_pool, platform, LARGE, dtype)) == allowed
 
 
+WITHOUT_SORT = [
+    n for n, p in pools().items() if p.modes and not p.takes("boxes") and n != "k_max_pool"
+]
+
+
+@pytest.mark.parametrize("name", [*WITHOUT_SORT, "global_avg_pool", "global_max_pool", "blur_pool"])
+def test_gradient_has_no_scatter_or_sort(name):
+    """For all platforms in one program, and every tie rule."""
+    for ties in pools()[name].ties or ("first",):
+        f = gradient(pools()[name].of(ties=ties, output_shape=(3, 2), axis=1))
+        x = jax.ShapeDtypeStruct((2, 4, 6, 4), np.float32)
+        text = jax.export.export(f, platforms=PLATFORMS)(x).mlir_module()
+        assert forbidden(operations(text), ("scatter", "sort")) == []
+
+
 def scatters(f, platform):
     """List the combining operation and the element type of each scatter in a program."""
     pattern = r'stablehlo\.scatter".*?= stablehlo\.(\w+) \S+, \S+ : tensor<(\w+)>'
