@@ -17,7 +17,16 @@ from jaxpool._geometry.adaptive import ragged_first_permutation
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import patches, slices
 from jaxpool._kernels.bits import pack_bits, unpack_bits
-from jaxpool._kernels.dtypes import DType, TieOrder, Ties, accumulator_dtype, reduction_identity
+from jaxpool._kernels.dtypes import (
+    DType,
+    TieOrder,
+    Ties,
+    accumulator_dtype,
+    is_float,
+    reduction_identity,
+)
+from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
+from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.reduce import max_or_min_over_axes
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
@@ -104,7 +113,12 @@ class AdaptiveSelect(PatchPool):
             axis, tied = _packed_axis(window), patches.attains_max(x_patches, y, window)
             return self.restore_axes(y), pack_bits(lax.collapse(tied, axis, axis + 2), axis)
         find_tap = functools.partial(patches.tap_of_max, window=window, ties=self.ties)
-        return self.restore_axes(y), materialise(barrier_kind, find_tap, x_patches, y)
+        tap = materialise(barrier_kind, find_tap, x_patches, y)
+        if is_float(x.dtype) and x.size:
+            axes = patches.tap_axes(window)
+            selected = gather_at_flat_index(x_patches, lax.expand_dims(tap, axes), axes, False)
+            y = set_sign_of_zeros(y, has_sign_bit(lax.squeeze(selected, axes)))
+        return self.restore_axes(y), tap
 
     def transpose(self, platform: Platform, residual: Array, dy: Array) -> tuple[Array]:
         share = self.reorder_axes(dy.astype(accumulator_dtype(dy.dtype)))

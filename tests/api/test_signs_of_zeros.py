@@ -60,6 +60,14 @@ def test_value_has_the_bits_of_the_selected_element(name, ties):
     np.testing.assert_array_equal(float_bits(y), float_bits(flat[chosen.argmax(1)]))
 
 
+@pytest.mark.parametrize("ties", ["first", "last"])
+def test_windows_of_unequal_lengths(ties):
+    """An adaptive pool whose windows are copied next to each other."""
+    x = signed_zeros(np.random.default_rng(3), (1, 60, 3))
+    y, index = jax.jit(lambda x: jaxpool.adaptive_max_pool_with_argmax(x, (7,), ties=ties))(x)
+    np.testing.assert_array_equal(float_bits(y), float_bits(np.take_along_axis(x, index, 1)))
+
+
 @pytest.mark.parametrize("values", [(-0.0, 1.0), (0.0, -0.0), (-0.0, 0.0), (-0.0, -0.0, 0.0)])
 @pytest.mark.parametrize("name", ["median", "nanmedian", "max", "min", "cummax", "cummin"])
 def test_torch_drop_in_values_match_their_indices(name, values):
