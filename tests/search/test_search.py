@@ -36,6 +36,13 @@ FAILURES = {
         "bfloat16",
         hasty=False,
     ),
+    "zeros of both signs in a segment": Program(
+        "segment_max",
+        ((7,),),
+        {"num_segments": 1, "indices_are_sorted": False, "ties": "last", "seed": 32, "where": True},
+        "float8_e4m3fn",
+        platform="portable",
+    ),
     "a tangent of another dtype": Program(
         "lp_pool",
         ((1, 1),),
