@@ -50,6 +50,9 @@ def main(argv: list[str] | None = None) -> int:
         _settle(arguments)
         from bench import plain
 
+        if arguments.list:
+            print(*(setting.name for setting in plain.chosen(filters)), sep="\n")
+            return 0
         modes = [arguments.mode] if arguments.mode else MODES
         return plain.run(filters, modes, arguments.budget, _described(arguments), file)
     cases, mode = select(filters), arguments.mode or "forward_and_vjp"

@@ -21,6 +21,12 @@ def test_setting_names_are_unique():
     assert len(set(names)) == len(names)
 
 
+def test_list_shows_the_chosen_settings(capsys):
+    wanted = ["^maxout.*groups=4", "small"]
+    assert main(["--plain", "--list", "--filter", wanted[0], "--filter", wanted[1]]) == 0
+    assert capsys.readouterr().out.splitlines() == [each.name for each in plain.chosen(wanted)]
+
+
 def test_every_function_has_two_settings():
     settings = collections.Counter(each.function for each in SMALL if each.dtype == "float32")
     assert [name for name in pools() if settings[name] < 2] == []
