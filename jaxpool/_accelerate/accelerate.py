@@ -30,7 +30,8 @@ import jax
 from jaxpool._accelerate import bind
 from jaxpool._accelerate.bind import ReportCallback
 from jaxpool._arguments.arrays import is_array
-from jaxpool._arguments.calls import CONTEXT_MANAGER_HINTS, FunctionWrapper, public
+from jaxpool._arguments.calls import CONTEXT_MANAGER_HINTS, FunctionWrapper
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -11,7 +11,7 @@ import jax
 from jax import Array, lax
 
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Axes,

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from jaxpool._arguments.arrays import as_array, as_integer_array
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Axes,

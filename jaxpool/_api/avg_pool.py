@@ -8,7 +8,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import checked_float, wrong_dtype_error
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, check_bool
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff

@@ -7,7 +7,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api.max_pool import max_or_min_pool
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, ints_per_axis
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, cast, mean_dtype

@@ -10,7 +10,7 @@ from jax import numpy as jnp
 
 from jaxpool._api.reduce import normalise_reduced_axes
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,

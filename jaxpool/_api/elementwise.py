@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._arguments.arrays import as_real_array, as_weakly_typed, is_array, not_an_array_error
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_choice
 from jaxpool._kernels import dtypes

@@ -6,7 +6,7 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._kernels.dtypes import Kind, Ties
 from jaxpool._ops.apply import Autodiff

@@ -11,7 +11,7 @@ from jax import Array, lax
 
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
 from jaxpool._kernels.dtypes import Kind, Ties, is_float

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from jax import Array, lax
 
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, check_choice
 from jaxpool._kernels.dtypes import Kind, is_tied_with, to_comparison_dtype
 from jaxpool._kernels.slices import store_arguments

@@ -22,7 +22,7 @@ from jaxpool._api.kernel_passes import (
     passes_of_op,
     residual_types,
 )
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.adaptive import RaggedAxis

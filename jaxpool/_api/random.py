@@ -9,7 +9,7 @@ from jax import Array
 from jax.sharding import reshard
 
 from jaxpool._arguments.arrays import as_array, is_prng_key
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Axes,

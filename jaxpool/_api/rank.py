@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-from jax import Array
+from jax import Array, lax
 
 from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,
@@ -92,8 +92,10 @@ def median_pool(
     dtype = mean_dtype(x.dtype)
     # The cotangents of the two elements are added in the dtype of x, so x is cast to the accumulator dtype first.
     wide_x = cast(x, accumulator_dtype(x.dtype))
-    low, high = [as_float(pool_rank(rank, wide_x)) for rank in ("lower", "higher")]
-    return cast(low * 0.5 + high * 0.5, dtype)
+    halves = [as_float(pool_rank(rank, wide_x)) * 0.5 for rank in ("lower", "higher")]
+    # Without the barrier, XLA adds before it halves, and large values overflow.
+    low, high = lax.optimization_barrier(halves)
+    return cast(low + high, dtype)
 
 
 @public

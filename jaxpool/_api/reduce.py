@@ -12,7 +12,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask, as_real_array, is_array
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,

@@ -17,7 +17,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._arguments.arrays import as_array, as_integer_array, checked_float
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,

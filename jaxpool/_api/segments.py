@@ -21,7 +21,7 @@ from jaxpool._arguments.arrays import (
     concrete_values,
     wrong_dtype_error,
 )
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,

@@ -8,7 +8,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._arguments.arrays import as_coefficient, checked_float
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import fill_masked, masked_soft

@@ -9,46 +9,22 @@ import itertools
 import sys
 import types
 from collections.abc import Callable, Collection
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxpool._arguments.arrays import is_array, is_prng_key
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.shared_text import fill_shared_texts
 from jaxpool._arguments.sizes import is_tuple_or_list
 
 ARRAY_TYPES = (jax.Array, np.ndarray)
 # Error messages show the shapes of some arguments, and the values of some other arguments.
 ARGS_SHOWN_AS_SHAPE = ("x", "y", "input", "boxes", "kernel")
 ARGS_SHOWN_AS_VALUE = ("window_shape", "output_shape", "spatial_shape", "levels")
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
-def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of public functions. Fills shared texts into the docstring, and names the function in error messages.
-
-    Errors also name missing, unknown, surplus and swapped arguments.
-    """
-    if function.__doc__:
-        function.__doc__ = fill_shared_texts(inspect.cleandoc(function.__doc__))
-
-    @functools.wraps(function)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except (TypeError, ValueError, ArgumentError) as error:
-            clearer_error = _clearer_error(error, function, args, kwargs)
-            if clearer_error is None:
-                raise
-            raise clearer_error from None
-
-    return wrapper
-
-
-def _clearer_error(
+def clearer_error(
     error: Exception, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Exception | None:
     """The error that the user sees instead of `error`, raised by a call of `function`; None for `error` itself."""

@@ -7,7 +7,7 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import check_fits_int32_indices, static_sizes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import apply_with_residual

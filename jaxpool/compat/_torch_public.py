@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._kernels.dtypes import Kind
 
 A = TypeVar("A")

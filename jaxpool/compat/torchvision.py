@@ -32,7 +32,7 @@ from jaxpool._api.regions import (
     pyramid_level_of_boxes,
 )
 from jaxpool._arguments.arrays import as_array, concrete_values
-from jaxpool._arguments.calls import public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, is_int, is_tuple_or_list
 from jaxpool._ops.box_mean import BoxMean, apply_box_mean

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._arguments.calls import ARGUMENT_SYNONYMS, public
+from jaxpool._arguments.calls import ARGUMENT_SYNONYMS
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool.testing import pools
 

@@ -1,0 +1,77 @@
+"""Eager calls of public functions run compiled programs, with the checks and results of other calls."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool._arguments.decorator import public
+
+X = jnp.arange(4.0)
+
+
+@pytest.fixture
+def scaled():
+    """A public function with a list of the arrays that its Python code got."""
+    traced = []
+
+    @public
+    def scaled(x, factor=2, *, negative=False, offset=None):
+        traced.append(x)
+        y = x * (-factor if negative else factor)
+        return y if offset is None else y + offset
+
+    return scaled, traced
+
+
+def test_second_eager_call_is_not_traced(scaled):
+    function, traced = scaled
+    for _ in range(2):
+        np.testing.assert_array_equal(function(X, 3), [0, 3, 6, 9])
+        np.testing.assert_array_equal(function(X, negative=True), [0, -2, -4, -6])
+    assert len(traced) == 2
+
+
+def test_second_eager_gradient_is_not_traced(scaled):
+    function, traced = scaled
+    for _ in range(2):
+        np.testing.assert_array_equal(jax.grad(lambda x: function(x, 3).sum())(X), [3, 3, 3, 3])
+    assert len(traced) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((X, 0.5), {}), ((X,), {"offset": X}), ((np.asarray(X),), {}), ((), {"x": X})],
+    ids=["float", "array", "numpy", "by name"],
+)
+def test_calls_that_are_not_compiled(scaled, args, kwargs):
+    function, traced = scaled
+    y = function(*args, **kwargs)
+    assert not isinstance(traced[0], jax.core.Tracer)
+    np.testing.assert_array_equal(y, jax.jit(lambda: function(*args, **kwargs))())
+
+
+def test_calls_under_jit_are_not_nested():
+    jaxpr = jax.make_jaxpr(lambda x: jaxpool.max(x))(X)
+    assert "jit" not in str(jaxpr)
+
+
+@pytest.mark.parametrize("bad", [{"ceil_mode": 1}, {"strides": (1.0,)}, {"strides": (True,)}])
+def test_valid_call_does_not_hide_an_invalid_call(bad):
+    good = {"ceil_mode": True, "strides": (1,)}
+    jaxpool.max_pool(X, (2,), axes=(0,), **good)
+    with pytest.raises(
+        TypeError, match=r"jaxpool.max_pool: `(ceil_mode|strides)` must be"
+    ) as error:
+        jaxpool.max_pool(X, (2,), axes=(0,), **good | bad)
+    assert "Tracer" not in str(error.value)
+
+
+def test_arrays_that_are_read_in_python():
+    @public
+    def first_ones(x):
+        return jnp.ones(int(x[1]))
+
+    assert first_ones(X).shape == (1,)
+    assert first_ones(X * 3).shape == (3,)
