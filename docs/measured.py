@@ -138,7 +138,8 @@ def max_pools():
 
 def machine():
     conditions = run(DEFAULT).conditions
-    processor, cores = conditions["machine"]["cpu"], conditions["machine"]["cores"]
+    cores = conditions["machine"]["cores"]
+    processor = conditions["machine"]["cpu"].replace("(R)", "").removesuffix(" Processor")
     return (
         f"Measured on {conditions['date']} on {cores} cores of a shared {processor}, float32, "
         "one jit for forward and backward.\n"

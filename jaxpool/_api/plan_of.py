@@ -32,7 +32,12 @@ from jaxpool._ops.op import Op, platform_override, tracing_platform
 from jaxpool._plan.problem import PLATFORMS, Platform
 
 # Files that call functions of the user, whose stack frames are skipped in the search for the called pool function.
-SKIPPED = ("_api/plan_of.py", "_api/sharded.py", "_accelerate/accelerate.py", "_arguments/calls.py")
+SKIPPED = (
+    "_api/plan_of.py",
+    "_api/sharded.py",
+    "_accelerate/accelerate.py",
+    "_arguments/decorator.py",
+)
 
 
 @dataclasses.dataclass(frozen=True)

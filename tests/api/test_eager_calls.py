@@ -17,10 +17,9 @@ def scaled():
     traced = []
 
     @public
-    def scaled(x, factor=2, *, negative=False, offset=None):
+    def scaled(x, factor=2, *, negative=False, offset=0, initial=0):
         traced.append(x)
-        y = x * (-factor if negative else factor)
-        return y if offset is None else y + offset
+        return x * (-factor if negative else factor) + offset + initial
 
     return scaled, traced
 
@@ -42,8 +41,14 @@ def test_second_eager_gradient_is_not_traced(scaled):
 
 @pytest.mark.parametrize(
     ("args", "kwargs"),
-    [((X, 0.5), {}), ((X,), {"offset": X}), ((np.asarray(X),), {}), ((), {"x": X})],
-    ids=["float", "array", "numpy", "by name"],
+    [
+        ((X, 0.5), {}),
+        ((X,), {"offset": X}),
+        ((X,), {"initial": 2}),
+        ((np.asarray(X),), {}),
+        ((), {"x": X}),
+    ],
+    ids=["float", "array", "initial", "numpy", "by name"],
 )
 def test_calls_that_are_not_compiled(scaled, args, kwargs):
     function, traced = scaled
@@ -52,7 +57,20 @@ def test_calls_that_are_not_compiled(scaled, args, kwargs):
     np.testing.assert_array_equal(y, jax.jit(lambda: function(*args, **kwargs))())
 
 
-def test_calls_under_jit_are_not_nested():
+def test_numbers_among_operands_are_not_compiled_into_programs():
+    traced = []
+
+    @public
+    def total(*xs):
+        traced.append(xs)
+        return sum(xs)
+
+    for number in range(3):
+        np.testing.assert_array_equal(total(X, X, number), 2 * X + number)
+    assert not any(isinstance(xs[0], jax.core.Tracer) for xs in traced)
+
+
+def test_calls_with_tracers_under_jit_are_not_nested():
     jaxpr = jax.make_jaxpr(lambda x: jaxpool.max(x))(X)
     assert "jit" not in str(jaxpr)
 

@@ -90,6 +90,17 @@ def test_source_lines_of_cached_traces():
     assert [row.where.split("(")[1] for row in rows] == ["softened)", "softened_elsewhere)"]
 
 
+def test_array_that_is_no_argument():
+    x = jnp.ones((1, 8, 8, 2))
+
+    def model():
+        return jaxpool.max_pool(x, (2, 2))
+
+    (row,) = rows_of(model)
+    assert row.function == "max_pool"
+    assert row.where.endswith(" (model)")
+
+
 def test_one_row_per_input_shape():
     rows = rows_of(lambda x, y: (pooled(x), pooled(x), pooled(y)), (1, 8, 8, 2), (3, 8, 8, 2))
     assert [row.inputs[0].shape for row in rows] == [(1, 8, 8, 2), (3, 8, 8, 2)]
