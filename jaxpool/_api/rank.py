@@ -93,7 +93,7 @@ def median_pool(
     # The cotangents of the two elements are added in the dtype of x, so x is cast to the accumulator dtype first.
     wide_x = cast(x, accumulator_dtype(x.dtype))
     halves = [as_float(pool_rank(rank, wide_x)) * 0.5 for rank in ("lower", "higher")]
-    # Without the barrier, XLA adds before it halves, and large values overflow.
+    # Without the barrier, XLA rewrites a/2 + b/2 as (a + b)/2, which overflows for large values.
     low, high = lax.optimization_barrier(halves)
     return cast(low + high, dtype)
 

@@ -17,19 +17,19 @@ from jaxpool._arguments.calls import clearer_error
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.shared_text import fill_shared_texts
 
-# Leading parameters with these names are traced in eager calls. Functions check the values of other arrays, such as
-# `indices`, `segment_ids`, `boxes` and `kernel`, so calls with them are not compiled.
+# In eager calls, leading parameters with these names are arguments of the jitted program. Calls with any other array,
+# such as `indices`, `segment_ids`, `boxes` or `kernel`, are not compiled, because functions check their values.
 TRACED_PARAMETERS = ("x", "xs", "y", "input", "other")
 STATIC_TYPES = (int, bool, str, type(None))
-# A number that may differ in each call. A static argument would compile a program for each value.
-UNCOMPILED_PARAMETER = "initial"
+# This number may differ in each call. Calls with it are not compiled, because each value would compile another program.
+NEVER_STATIC_PARAMETER = "initial"
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @dataclasses.dataclass(frozen=True)
 class _StaticArguments:
-    """The static arguments of an eager call. The key differs for 1 and True, which are equal."""
+    """Hashable static arguments of an eager call. The key shows types, because `1 == True` in Python."""
 
     args: tuple[Any, ...] = dataclasses.field(compare=False)
     kwargs: dict[str, Any] = dataclasses.field(compare=False)
@@ -37,9 +37,9 @@ class _StaticArguments:
 
 
 def _static_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _StaticArguments | None:
-    """The arguments after the arrays; None with an argument that is not static, such as an array or a float."""
+    """Return the arguments after the arrays, or None if one of them cannot be static, such as an array or a float."""
     is_static = all(map(_is_static, (*args, *kwargs.values())))
-    if not is_static or UNCOMPILED_PARAMETER in kwargs:
+    if not is_static or NEVER_STATIC_PARAMETER in kwargs:
         return None
     return _StaticArguments(args, kwargs, repr((args, kwargs)))
 
@@ -50,20 +50,20 @@ def _is_static(value: Any) -> bool:
 
 
 def _is_concrete_on_one_device(x: Any) -> bool:
-    """True for an array that no mesh shards, also while `jax.grad` or `jax.vjp` differentiates an eager call."""
+    """True for an array with concrete values on one device, and for its tracer in an eager `jax.grad` or `jax.vjp`."""
     x = x.to_concrete_value() if isinstance(x, jax.core.Tracer) else x
     return isinstance(x, jax.Array) and type(x.sharding) is SingleDeviceSharding
 
 
 def _num_traced_parameters(function: Callable[..., Any]) -> int | None:
-    """The number of leading parameters that are traced in eager calls; None for `*xs`, all positional arguments."""
+    """The number of leading parameters that are traced in eager calls; None for `*xs`: all arguments."""
     parameters = inspect.signature(function).parameters.values()
     traced = list(itertools.takewhile(lambda p: p.name in TRACED_PARAMETERS, parameters))
     return None if any(p.kind is p.VAR_POSITIONAL for p in traced) else len(traced)
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of public functions. Eager calls run a jitted program, as those of `jax.numpy` do.
+    """Decorator of public functions. Eager calls run a cached jitted program if possible, as those of `jax.numpy` do.
 
     Errors name the function, and missing, unknown, surplus and swapped arguments. The docstring is completed with
     shared texts.
@@ -72,11 +72,11 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         function.__doc__ = fill_shared_texts(inspect.cleandoc(function.__doc__))
     num_traced = _num_traced_parameters(function)
 
-    def call_function(static: _StaticArguments, *arrays: Any) -> Any:
+    def call_with_static_arguments(static: _StaticArguments, *arrays: Any) -> Any:
         return function(*arrays, *static.args, **static.kwargs)
 
-    call_function.__name__ = function.__name__
-    jitted = jax.jit(call_function, static_argnums=0)
+    call_with_static_arguments.__name__ = function.__name__
+    jitted = jax.jit(call_with_static_arguments, static_argnums=0)
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -85,7 +85,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         if arrays and all(map(_is_concrete_on_one_device, arrays)):
             static = _static_arguments(args[len(arrays) :], kwargs)
         if static:
-            # The plain call below raises an error again, with a message that shows arrays instead of tracers.
+            # The call below raises the same error, with a message that shows arrays instead of tracers.
             with contextlib.suppress(TypeError, ValueError, ArgumentError):
                 result: R = jitted(static, *arrays)
                 return result
