@@ -192,8 +192,6 @@ def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Arra
     lengths = [(dim.out - 1) * dim.stride + 1 for dim in dims]
     x = _dynamic_slice_axes(padded_input, window, starts, lengths)
     strides = [dim.stride for dim in dims]
-    if all(stride == 1 for stride in strides):
-        return x
     return slices.strided_slice(x, window.axes, [0] * len(dims), window.output_shape, strides)
 
 
