@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import json
 import re
 import sys
 import tomllib
@@ -55,18 +56,19 @@ def test_page_numbers_match_results():
         assert measured.filled(text) == text, page
         assert text.count("<!-- measured: ") == text.count("<!-- end of measured -->"), page
     assert used == set(measured.TEXTS)
-    assert " Intel Xeon, " in measured.machine()
+    assert re.search(r" of a shared \w+ \w+, float32", measured.machine())
 
 
 def test_changed_result_changes_pages(monkeypatch, tmp_path):
     measured = load_script(DOCS / "measured.py")
     for name in (measured.DEFAULT, measured.KEPT):
-        text = (measured.RESULTS / f"{name}.json").read_text()
-        (tmp_path / f"{name}.json").write_text(
-            text.replace('"median": 0.01481,', '"median": 0.01491,')
-        )
+        result = json.loads((measured.RESULTS / f"{name}.json").read_text())
+        (row,) = (each for each in result["rows"] if each["name"] == measured.IN_README[0])
+        row["peers"]["jaxpool"]["timing"]["median"] = 0.0777
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
     monkeypatch.setattr(measured, "RESULTS", tmp_path)
-    assert "| 14.9 ms | 134 ms |" in measured.filled(README)
+    assert "| 77.7 ms |" not in README
+    assert "| 77.7 ms |" in measured.filled(README)
 
 
 def test_charts_match_results():
