@@ -149,9 +149,10 @@ def group_boxes_by_image(
         return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(valid, slots, num_boxes), slot)
     order = jnp.argsort(image_of_box, stable=True).astype(np.int32)
     sorted_images = image_of_box[order]
-    image_numbers = jnp.arange(num_images + 1, dtype=image_of_box.dtype)
+    image_numbers = jnp.arange(num_images, dtype=image_of_box.dtype)
     first_box = jnp.searchsorted(sorted_images, image_numbers)
-    groups_per_image = -(-jnp.diff(first_box) // group_size)
+    end_box = jnp.searchsorted(sorted_images, image_numbers, side="right")
+    groups_per_image = -((first_box - end_box) // group_size)
     group_ends = jnp.cumsum(groups_per_image)
     group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups, dtype=np.int32), side="right")
     group_image = jnp.minimum(group_image, num_images - 1).astype(np.int32)
@@ -159,7 +160,7 @@ def group_boxes_by_image(
     slots = jnp.arange(num_slots, dtype=np.int32)
     image_of_slot = jnp.repeat(group_image, group_size)
     rank = first_box[image_of_slot] + slots - first_slot[image_of_slot]
-    in_use = rank < first_box[image_of_slot + 1]
+    in_use = rank < end_box[image_of_slot]
     box = jnp.where(in_use, order[jnp.minimum(rank, num_boxes - 1)], num_boxes)
     valid = (image_of_box >= 0) & (image_of_box < num_images)
     image_index = jnp.clip(image_of_box, 0, num_images - 1)

@@ -172,21 +172,8 @@ class BoxMean(Op):
     def _level_mean(self, level: int, x: Array, *extra_args: Array) -> Array:
         """Cell means of the boxes in one level, by products with row and column weights; 0 for all other boxes."""
         dtype = accumulator_dtype(x.dtype)
-        wide_x = x.astype(dtype)
-        finite = jnp.isfinite(wide_x)
-        # A weight of 0 times infinity or NaN would be NaN.
-        finite_x = jnp.where(finite, wide_x, 0)
         sum_fn, matrices = self._sum_fn_and_weights(level, dtype, *extra_args)
-
-        def add_infinities(y: Array) -> Array:
-            """Add to each mean the infinities among its pixels. A NaN counts as both infinities, whose sum is NaN."""
-            constant = lax.stop_gradient(matrices)
-            for infinity in (np.inf, -np.inf):
-                inf_mask = lax.stop_gradient(~finite & ~(wide_x == -infinity)).astype(dtype)
-                y = y + jnp.where(sum_fn(inf_mask, *constant) > 0, jnp.asarray(infinity, dtype), 0)
-            return y
-
-        return lax.cond(jnp.all(finite), lambda y: y, add_infinities, sum_fn(finite_x, *matrices))
+        return _skip_zero_weights(sum_fn, x.astype(dtype), matrices)
 
     def _level_mean_transpose(self, level: int, dy: Array, *extra_args: Array) -> Array:
         """The transpose of `_level_mean`."""
@@ -194,8 +181,12 @@ class BoxMean(Op):
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.uses_own_channels else 1)
         zeros = jnp.zeros((*self.levels[level], channels), dy.dtype)
         (like,) = match_varying_mesh_axes([zeros], dy)
-        (dx,) = jax.linear_transpose(lambda x: sum_fn(x, *matrices), like)(dy)
-        return dx
+
+        def transpose(dy: Array, *matrices: Array) -> Array:
+            (dx,) = jax.linear_transpose(lambda x: sum_fn(x, *matrices), like)(dy)
+            return dx
+
+        return _skip_zero_weights(transpose, dy, matrices)
 
     def _sum_fn_and_weights(
         self, level_id: int, dtype: DType, boxes: Array, image_index: Array, *box_levels: Array
@@ -232,6 +223,24 @@ class BoxMean(Op):
                 matrices.append(weights.astype(dtype))
         matrices[0] = jnp.where(self._is_valid_box(boxes, spans)[:, None, None], matrices[0], 0)
         return matrices[0], matrices[1]
+
+
+def _skip_zero_weights(
+    sum_fn: Callable[..., Array], x: Array, matrices: tuple[Array, ...]
+) -> Array:
+    """`sum_fn(x, *matrices)`, weighted sums with weights of at least 0, where 0 times infinity or NaN adds nothing."""
+    finite = jnp.isfinite(x)
+
+    def add_infinities(y: Array) -> Array:
+        """Add to each sum the infinities among its elements. A NaN counts as both infinities, whose sum is NaN."""
+        constant = lax.stop_gradient(matrices)
+        for infinity in (np.inf, -np.inf):
+            inf_mask = lax.stop_gradient(~finite & ~(x == -infinity)).astype(x.dtype)
+            y = y + jnp.where(sum_fn(inf_mask, *constant) > 0, jnp.asarray(infinity, x.dtype), 0)
+        return y
+
+    y = sum_fn(jnp.where(finite, x, 0), *matrices)
+    return lax.cond(jnp.all(finite), lambda y: y, add_infinities, y)
 
 
 def apply_box_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:

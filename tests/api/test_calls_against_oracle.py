@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxpool.testing import Call, assert_pool_matches, draw_values, pools
+from tests.search.programs import on_platform
 from tests.support.compilation import FAST_COMPILE
 from tests.support.later import LATER, first_values
 
@@ -61,9 +62,9 @@ def check_tangents_and_nonfinite_cotangents(name, x, arguments):
     dxs = [draw_values(rng, each.shape, each.dtype, "normal") for each in operands]
     forward = functools.partial(value, autodiff="jvp") if pool.modes else value
     tolerance = {"rtol": 1e-5, "atol": max(1e-5, float(jnp.finfo(x.dtype).eps))}
-    tangent = jax.jvp(forward, operands, dxs)[1]
+    tangent = jax.jit(lambda *xs: jax.jvp(forward, *xs)[1])(operands, dxs)
     np.testing.assert_allclose(np.float64(tangent), np.float64(answer.tangent(*dxs)), **tolerance)
-    dx = jax.vjp(value, *operands)[1](dy)[0]
+    dx = jax.jit(lambda dy, *xs: jax.vjp(value, *xs)[1](dy)[0])(dy, *operands)
     np.testing.assert_allclose(np.float64(dx), np.float64(answer.cotangents(dy)[0]), **tolerance)
 
 
@@ -344,6 +345,18 @@ def test_chosen_calls(name, call):
         for values in ("ties",) if pool.adds else ("ties", "special", "lowest"):
             x = draw_values(rng, shape, dtype, values)
             check_tangents_and_nonfinite_cotangents(name, x, arguments | rule)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+@pytest.mark.parametrize("name", CALLS)
+def test_nonfinite_cotangents_by_other_plans(name, platform):
+    """The plans of GPUs and TPUs, where boxes are products of matrices."""
+    for shape, arguments, *dtype in CALLS[name][::-3]:
+        x = draw_values(np.random.default_rng(1), shape, *dtype or [np.float32], "ties")
+        with on_platform(platform):
+            check_tangents_and_nonfinite_cotangents(name, x, arguments)
 
 
 @pytest.mark.parametrize(
