@@ -160,6 +160,19 @@ def test_nan_box_gives_zeros(ratio):
         np.testing.assert_array_equal(each, np.zeros(each.shape))
 
 
+@pytest.mark.parametrize(("name", "args"), VARIANTS)
+def test_infinite_cotangents_reach_only_pixels_of_their_cell(name, args):
+    """Elsewhere, a weight of 0 times infinity would be NaN."""
+    x, boxes = np.ones((1, 6, HEIGHT, WIDTH), np.float32), np.float32([[0, 0.3, 0.2, 3.9, 3.6]])
+    dy = np.ones_like(getattr(ours, name)(x, boxes, *args))
+    finite, infinite = (
+        np.asarray(compile_value_and_gradient(name, args)(x, boxes, factor * dy)[1])
+        for factor in (1, np.inf)
+    )
+    assert 0 < np.count_nonzero(finite) < finite.size
+    np.testing.assert_array_equal(infinite, np.where(finite > 0, np.inf, 0))
+
+
 def test_box_corners_round_before_subtraction():
     """The last bit of a box length may add a sampling point to a cell."""
     boxes = np.random.default_rng(0).uniform(0, 500, (64, 4)).astype(np.float32)
