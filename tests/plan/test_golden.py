@@ -1,6 +1,7 @@
 """The current plans equal those in golden.txt and drawn.txt."""
 
 import difflib
+import re
 
 import pytest
 
@@ -11,5 +12,9 @@ from tests.support.later import later
 @pytest.mark.parametrize("plans", [drawn, later(golden)])
 def test_plans_are_unchanged(plans):
     """After an intended change, run `python -m tests.plan.golden` and review the diff."""
-    before, now = plans.PATH.read_text().splitlines(), plans.lines()
+    before, now = [
+        # jax 0.10 and 0.12 do not give the same number of gathers of boxes.
+        [re.sub(r"\d+ gather", "gather", line) for line in lines]
+        for lines in (plans.PATH.read_text().splitlines(), plans.lines())
+    ]
     assert list(difflib.unified_diff(before, now, plans.PATH.name, "now", lineterm="", n=1)) == []
