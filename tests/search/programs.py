@@ -204,10 +204,12 @@ def check(program, seed):
     with np.errstate(all="ignore"):
         answers = [call.answer() for call in calls]
         y = answers[0].y
-        dys = draw_values(rng, (count, *y.shape), dtype, "ties")
-        if not pool.looseness(dtype):  # errors of rounded shares are relative to the largest dy
-            dys[::4] = draw_values(rng, dys[::4].shape, dtype, "special")
-        xs_dot = [draw_values(rng, x.shape, dtype, "ties") for x in xs]
+        dys, *xs_dot = [
+            draw_values(rng, (count, *each.shape[1:]), dtype, "ties") for each in (y[None], *xs)
+        ]
+        if not pool.looseness(dtype):  # errors of rounded shares are relative to the largest number
+            for each in (dys, *xs_dot):
+                each[::4] = draw_values(rng, each[::4].shape, dtype, "special")
         with on_platform(program.platform):
             found = jax.device_get(compiled(program, others)(tuple(xs), tuple(xs_dot), dys))
         for i, (call, answer, kind) in enumerate(zip(calls, answers, kinds, strict=True)):
