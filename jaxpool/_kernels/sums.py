@@ -57,7 +57,8 @@ def _run_sum_pass(pass_: SumPass, epilogue: Epilogue | None, x: Array, prev_x: A
 
 def _run_sum_passes(x: Array, plan: SumPlan, epilogue: Epilogue | None) -> Array:
     """Run the passes of a plan one after another; the last pass includes the `epilogue`."""
-    if plan.passes and x.dtype == jnp.float8_e8m0fnu:  # has no 0 to pad with
+    # This dtype has no zero: padding with 0 would be NaN.
+    if plan.passes and x.dtype == jnp.float8_e8m0fnu:
         x = cast(x, accumulator_dtype(x.dtype))
     prev = x
     for pass_ in plan.passes:

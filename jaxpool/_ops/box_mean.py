@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -15,9 +15,10 @@ from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import fits_int32, is_int
 from jaxpool._kernels import box_mean as kernels
 from jaxpool._kernels.box_mean import WeightedPixels
-from jaxpool._kernels.dtypes import DType, accumulator_dtype, mean_dtype
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, all_true_across_vmap, mean_dtype
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op
+from jaxpool._ops.ranged import amend_unless
 from jaxpool._plan import boxes as plans
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS
@@ -54,6 +55,9 @@ def boxes_in_pixels(boxes: Array, scale: float, *, rounds: bool) -> Array:
 def has_no_nan(boxes: Array) -> Array:
     """Mask (K,) of the boxes (K, 4) without NaN."""
     return ~jnp.isnan(boxes).any(1)
+
+
+Matrices = Sequence[tuple[Array, Array]]  # of each level: weights of rows and of columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +100,10 @@ class BoxMean(Op):
                 flat_xs, level_index, pixels, concatenates_arrays=concatenates
             )
         else:
-            means = [self._level_mean(level, x, *extra_args) for level, x in x_of_level.items()]
-            y = functools.reduce(lax.add, means)
+            dtype = accumulator_dtype(arrays[0].dtype)
+            sum_fn, matrices = self._sum_fn_and_weights(x_of_level, dtype, extra_args)
+            wide_xs = [x.astype(dtype) for x in arrays]
+            y = _sum_with_infinities(platform, sum_fn, wide_xs, matrices)
         return y.astype(arrays[0].dtype)
 
     def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array, ...]:
@@ -113,8 +119,7 @@ class BoxMean(Op):
                 wide_dy, level_index, pixels, counts, num_parts
             )
         else:
-            levels = range(self.num_inputs)
-            dxs = [self._level_mean_transpose(level, wide_dy, *extra_args) for level in levels]
+            dxs = self._matrix_transpose(platform, wide_dy, extra_args)
         pairs = zip(dxs, self.levels, strict=True)
         return tuple(dx.reshape(*sizes, dx.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
@@ -169,29 +174,39 @@ class BoxMean(Op):
         row_weights = jnp.where(is_valid[:, None, None], row_weights, 0)
         return level_index, WeightedPixels((row, row_weights), columns)
 
-    def _level_mean(self, level: int, x: Array, *extra_args: Array) -> Array:
-        """Cell means of the boxes in one level, by products with row and column weights; 0 for all other boxes."""
-        dtype = accumulator_dtype(x.dtype)
-        sum_fn, matrices = self._sum_fn_and_weights(level, dtype, *extra_args)
-        return _skip_zero_weights(sum_fn, x.astype(dtype), matrices)
-
-    def _level_mean_transpose(self, level: int, dy: Array, *extra_args: Array) -> Array:
-        """The transpose of `_level_mean`."""
-        sum_fn, matrices = self._sum_fn_and_weights(level, dy.dtype, *extra_args)
+    def _matrix_transpose(self, platform: Platform, dy: Array, extra_args: Any) -> list[Array]:
+        """Cotangents of all levels, by products with matrices."""
+        sum_fn, matrices = self._sum_fn_and_weights(range(self.num_inputs), dy.dtype, extra_args)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.uses_own_channels else 1)
-        zeros = jnp.zeros((*self.levels[level], channels), dy.dtype)
-        (like,) = match_varying_mesh_axes([zeros], dy)
+        zeros = [jnp.zeros((*sizes, channels), dy.dtype) for sizes in self.levels]
+        like = match_varying_mesh_axes(zeros, dy)
 
-        def transpose(dy: Array, *matrices: Array) -> Array:
-            (dx,) = jax.linear_transpose(lambda x: sum_fn(x, *matrices), like)(dy)
-            return dx
+        def transpose(dy: Array, matrices: Matrices) -> list[Array]:
+            (dxs,) = jax.linear_transpose(lambda xs: sum_fn(xs, matrices), like)(dy)
+            return dxs
 
-        return _skip_zero_weights(transpose, dy, matrices)
+        return _sum_with_infinities(platform, transpose, dy, matrices)
 
     def _sum_fn_and_weights(
+        self, level_ids: Iterable[int], dtype: DType, extra_args: Any
+    ) -> tuple[Callable[..., Array], Matrices]:
+        """A function `sum_fn(xs, matrices)` that sums the pixels of each cell over levels, and the weight matrices."""
+        levels = [self._level_sum_fn_and_weights(n, dtype, *extra_args) for n in level_ids]
+        level_sum_fns, matrices = zip(*levels, strict=True)
+
+        def sum_fn(xs: Sequence[Array], matrices: Matrices) -> Array:
+            calls = zip(level_sum_fns, xs, matrices, strict=True)
+            return functools.reduce(lax.add, [level_fn(x, *pair) for level_fn, x, pair in calls])
+
+        return sum_fn, matrices
+
+    def _level_sum_fn_and_weights(
         self, level_id: int, dtype: DType, boxes: Array, image_index: Array, *box_levels: Array
     ) -> tuple[Callable[..., Array], tuple[Array, Array]]:
-        """A function `sum_fn(x, row_weights, column_weights)` of one level, and the weight matrices."""
+        """A function `sum_fn(x, row_weights, column_weights)` of one level, and the weight matrices.
+
+        Sums of boxes in other levels are 0.
+        """
         if box_levels:
             image_index = jnp.where(box_levels[0] == level_id, image_index, np.int32(-1))
         count = boxes.shape[0]
@@ -225,22 +240,31 @@ class BoxMean(Op):
         return matrices[0], matrices[1]
 
 
-def _skip_zero_weights(
-    sum_fn: Callable[..., Array], x: Array, matrices: tuple[Array, ...]
-) -> Array:
-    """`sum_fn(x, *matrices)`, weighted sums with weights of at least 0, where 0 times infinity or NaN adds nothing."""
-    finite = jnp.isfinite(x)
+def _sum_with_infinities(
+    platform: Platform, sum_fn: Callable[..., Any], xs: Any, matrices: Matrices
+) -> Any:
+    """`sum_fn(xs, matrices)`, weighted sums of xs with weights of at least 0, for any xs.
 
-    def add_infinities(y: Array) -> Array:
-        """Add to each sum the infinities among its elements. A NaN counts as both infinities, whose sum is NaN."""
-        constant = lax.stop_gradient(matrices)
-        for infinity in (np.inf, -np.inf):
-            inf_mask = lax.stop_gradient(~finite & ~(x == -infinity)).astype(x.dtype)
-            y = y + jnp.where(sum_fn(inf_mask, *constant) > 0, jnp.asarray(infinity, x.dtype), 0)
-        return y
+    Infinities and NaN of weight 0 add nothing. Infinities and NaN have no derivatives with respect to the matrices.
+    """
+    dtype = matrices[0][0].dtype
+    finite_xs = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0), xs)
+    is_finite = [all_true_across_vmap(jnp.isfinite(x)) for x in jax.tree.leaves(xs)]
 
-    y = sum_fn(jnp.where(finite, x, 0), *matrices)
-    return lax.cond(jnp.all(finite), lambda y: y, add_infinities, y)
+    def add_infinity(i: Array, y: Any) -> Any:
+        """Add the infinity of one sign. A NaN counts as both infinities, whose sum is NaN."""
+        infinity = jnp.asarray([np.inf, -np.inf], dtype)[i]
+        masks = jax.tree.map(lambda x: ~jnp.isfinite(x) & (x != -infinity), xs)
+        ones = jax.tree.map(lambda mask: mask.astype(dtype), masks)
+        counts = sum_fn(ones, lax.stop_gradient(matrices))
+        return jax.tree.map(lambda y, n: y + jnp.where(n > 0, infinity, 0), y, counts)
+
+    return amend_unless(
+        platform,
+        functools.reduce(jnp.logical_and, is_finite),
+        lambda y: lax.fori_loop(0, 2, add_infinity, y),
+        sum_fn(finite_xs, matrices),  # a weight of 0 times infinity or NaN would be NaN
+    )
 
 
 def apply_box_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:

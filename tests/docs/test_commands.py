@@ -33,7 +33,7 @@ EXTRA_ARGUMENTS = {
     "export": "&& python -c 'from bench.conditions import memory; print(memory())' | grep environment",
     "python -m coverage run": "tests/geometry",
     "python -m coverage combine": "2>&1",
-    "python -m tests.mutation": "--sample 1 --seconds 20",  # few tests are recorded, so all others could run
+    "python -m tests.mutation": "--sample 1",
     "python -m pytest -n auto --testmon": "tests/geometry/test_access.py",
     "python -m bench --memory": "--filter 'max_pool(float32[16,128,128,32], (2, 2), (2, 2))' --peer lax --budget 0.01",
     "python -m jaxpool demo --devices": "--output {}",

@@ -4,8 +4,8 @@
 
 draws mutations of a package (cosmic-ray: other numbers, comparisons, signs, negated conditions) and applies each to a
 copy of the source tree. `plugin.py` runs the tests that testmon selects for the changed function until one fails. The
-command prints the mutations that no test notices. A mutation whose tests take longer than `--seconds` counts as
-noticed.
+command prints the mutations that no test notices. A mutation whose tests take longer than `--seconds` may have an
+endless loop: these are counted apart.
 
 Run `python -m pytest --testmon` in the tree first, to record the tests that execute a function. Add
 `-m 'slow or not slow'` to include slow tests.
@@ -109,8 +109,11 @@ def run_mutations(room, sample, seed, seconds):
     }
     if killers:  # they must pass without a mutation
         subprocess.run([*PYTEST, *sorted(killers)], check=True)
-    count = len(results) - len(survivors)
-    print(f"{room}: {count} of {len(results)} noticed, seed {seed}, by {len(killers)} tests")
+    late = sum(result.output == "timeout" for result in results)
+    count = len(results) - len(survivors) - late
+    print(
+        f"{room}, seed {seed}: {count} of {len(results)} noticed by {len(killers)} tests, {late} took too long"
+    )
 
 
 if __name__ == "__main__":

@@ -7,12 +7,15 @@ import pytest
 MOST = 92  # number of tests of a mutation
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """Order the tests: one case of each test function, fastest first as testmon sorts them, then a second case."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Order the recorded tests: the fastest case of each test function, fastest first, then the second cases."""
+    yield  # testmon selects the tests that execute the mutated function
+    seconds = config.testmon_data.avg_durations
+    recorded = [item for item in items if item.nodeid in config.testmon_data.all_tests]
     number = collections.Counter()
     cases = []
-    for item in items:
+    for item in sorted(recorded, key=lambda item: seconds[item.nodeid]):
         function = item.nodeid.split("[")[0]
         cases.append((number[function], len(cases), item))
         number[function] += 1

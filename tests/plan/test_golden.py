@@ -13,7 +13,7 @@ from tests.support.later import later
 def test_plans_are_unchanged(plans):
     """After an intended change, run `python -m tests.plan.golden` and review the diff."""
     before, now = [
-        # jax 0.10 and 0.12 do not give the same number of gathers of boxes.
+        # jax 0.10 and 0.12 trace the indexing of boxes to different numbers of gathers.
         [re.sub(r"\d+ gather", "gather", line) for line in lines]
         for lines in (plans.PATH.read_text().splitlines(), plans.lines())
     ]
