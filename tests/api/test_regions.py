@@ -229,9 +229,16 @@ LEVEL_IMAGES = np.arange(9) % 2
 LEVEL_SETTINGS = {"canonical_size": 40.0, "canonical_level": 3}
 
 
-@pytest.mark.parametrize("options", [{"aligned": False}, {}, {"samples": 6}])
-def test_gradients_match_roi_align_of_every_level(options):
-    """Gradients of the levels and of the boxes; the reference pools every box from every level and then selects."""
+@pytest.mark.parametrize(
+    ("options", "concatenates"),
+    [({"aligned": False}, True), ({"aligned": False}, False), ({}, True), ({"samples": 6}, True)],
+)
+def test_gradients_match_roi_align_of_every_level(options, concatenates, monkeypatch):
+    """Gradients of the levels and of the boxes; the reference pools every box from every level and then selects.
+
+    Large levels are not concatenated: a loop reads one box after another.
+    """
+    monkeypatch.setattr("jaxpool._plan.boxes.concatenates_levels", lambda *args: concatenates)
     number = pyramid_level_of_boxes(jnp.asarray(LEVEL_BOXES), (2, 4), 40.0, 3)
     assert set(np.asarray(number)) == {0, 1, 2}
 
