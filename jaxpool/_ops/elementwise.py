@@ -17,7 +17,6 @@ from jaxpool._kernels.dtypes import (
     accumulator_dtype,
     cast,
     challenger_wins,
-    from_comparison_dtype,
     index_dtype,
     is_float,
     is_tied_with,
@@ -36,6 +35,7 @@ def _beats(
     challenger: Array, best: Array, kind: Kind, ties: Literal["first", "last"], nan_order: NaNOrder
 ) -> Array:
     """True where `challenger` replaces `best`, the extremum of the arrays before `challenger`."""
+    challenger, best = to_comparison_dtype(challenger), to_comparison_dtype(best)
     if nan_order == "wins" or not is_float(best.dtype):
         return challenger_wins(challenger, best, kind, ties)
     better, better_or_equal = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
@@ -48,6 +48,7 @@ def _beats(
 
 def _wins_or_ties(x: Array, other: Array, kind: Kind, nan_order: NaNOrder) -> Array:
     """True where x is the extremum of x and `other`, also if both tie."""
+    x, other = to_comparison_dtype(x), to_comparison_dtype(other)
     wins_or_ties = (lax.ge if kind == "max" else lax.le)(x, other)
     if not is_float(x.dtype):
         return wins_or_ties
@@ -103,21 +104,15 @@ class Extremum(Op):
             dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
         return dx.astype(dtype)
 
-    def _comparable(self, xs: Sequence[Array]) -> list[Array]:
-        return [to_comparison_dtype(self._cast_and_broadcast(x, self.dtype)) for x in xs]
-
     def value(self, platform: Platform, *xs: Array) -> Array:
         order = "first" if self.ties == "split" else self.ties
-        best, *others = self._comparable(xs)
+        best, *others = [self._cast_and_broadcast(x, self.dtype) for x in xs]
         for x in others:
             best = lax.select(_beats(x, best, self.kind, order, self.nan_order), x, best)
-        return from_comparison_dtype(best, self.dtype)
+        return best
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, BitWords]:
-        best, residual = self._extremum_and_residual(self._comparable(xs))
-        return from_comparison_dtype(best, self.dtype), residual
-
-    def _extremum_and_residual(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
+        xs = tuple(self._cast_and_broadcast(x, self.dtype) for x in xs)
         if self._is_pair:
             a, b = xs
             a_wins = _wins_or_ties(a, b, self.kind, self.nan_order)
@@ -145,7 +140,7 @@ class Extremum(Op):
         words = [lax.full_like(zero, int(not word)) for word, zero in enumerate(zeros)]
         for i, x in enumerate(xs[1:], 1):
             wins = _beats(x, best, self.kind, "first", self.nan_order)
-            ties = is_tied_with(x, best)
+            ties = is_tied_with(to_comparison_dtype(x), to_comparison_dtype(best))
             words = [lax.select(wins, zero, word) for word, zero in zip(words, zeros, strict=True)]
             word = words[i // BITS_PER_WORD]
             bit = lax.full_like(word, 1 << (i % BITS_PER_WORD))

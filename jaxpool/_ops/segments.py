@@ -19,7 +19,10 @@ from jaxpool._kernels.dtypes import (
     cast,
     comparison_dtype_identity,
     from_comparison_dtype,
+    is_16_bit_float,
     is_float,
+    numpy_constant,
+    reduction_identity,
     to_comparison_dtype,
 )
 from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
@@ -46,24 +49,26 @@ class SegmentSelect(Op):
     materialises_inputs = True
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        return from_comparison_dtype(self._comparable_extrema(x, ids, *mask), x.dtype)
-
-    def _comparable_extrema(self, x: Array, ids: Array, *mask: Array) -> Array:
-        """The maximum or minimum of each segment, in the dtype of comparisons."""
         is_max = self.kind == "max"
-        fill = comparison_dtype_identity(x.dtype, self.kind)
-        wide_x = kernels.fill_where_masked(to_comparison_dtype(x), fill, *mask)
         # XLA joins the extrema of several devices by an all-reduce, which loses NaN on CPU. Integer keys keep it.
-        uses_keys = is_partitioned.value and is_float(wide_x.dtype)
-        nan_position: keys.NaNPosition = "greatest" if is_max else "least"
-        comparable = keys.to_sort_keys(wide_x, nan_position) if uses_keys else wide_x
-        fill = keys.constant_sort_key(fill, nan_position) if uses_keys else fill
-        y = self.segments.reduce(
-            jax.ops.segment_max if is_max else jax.ops.segment_min, comparable, ids
-        )
+        uses_keys = is_partitioned.value and is_float(x.dtype)
+        # Scatters that are not ordered are atomic, and atomic operations on 16-bit floats are emulated.
+        keeps_dtype = tuning_of(platform).has_ordered_scatters and is_16_bit_float(x.dtype)
+
+        def to_comparable(x: Array) -> Array:
+            if uses_keys:
+                return keys.to_sort_keys(x, "greatest" if is_max else "least")
+            return x if keeps_dtype else to_comparison_dtype(x)
+
+        fill = numpy_constant(to_comparable, reduction_identity(x.dtype, self.kind))
+        comparable = kernels.fill_where_masked(to_comparable(x), fill, *mask)
+        reduce_fn = jax.ops.segment_max if is_max else jax.ops.segment_min
+        y = self.segments.reduce(reduce_fn, comparable, ids)
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
         y = (lax.max if is_max else lax.min)(y, lax.full_like(y, fill))
-        return keys.from_sort_keys(y, wide_x.dtype) if uses_keys else y
+        if uses_keys:
+            return keys.from_sort_keys(y, x.dtype)
+        return y if keeps_dtype else from_comparison_dtype(y, x.dtype)
 
     def _is_tied(
         self, platform: Platform, x: Array, extrema: Array, ids: Array, *mask: Array
@@ -78,8 +83,8 @@ class SegmentSelect(Op):
         return tied & mask[0] if mask else tied
 
     def primal(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
-        extrema = self._comparable_extrema(x, ids, *mask)
-        y = from_comparison_dtype(extrema, x.dtype)
+        y = self.value(platform, x, ids, *mask)
+        extrema = to_comparison_dtype(y)
 
         def tie_bits(x: Array, extrema: Array, ids: Array, *mask: Array) -> Array:
             is_in_segment = lax.expand_dims(

@@ -60,9 +60,8 @@ def plan_folds(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> tuple
     sizes = [size for size in problem.shape if size is not None]
     if problem.is_sharded or None in problem.shape or not problem.is_float or bits < 16:
         return ()
-    max_chunks = tuning.chunks_per_fold
-    max_full_size = tuning.max_fully_folded_size // (2 if bits == 16 else 1)
-    min_bits = tuning.min_tie_row_bits if of_ties else tuning.min_folded_row_bits
+    max_chunks, max_size = tuning.chunks_per_fold, tuning.max_fully_folded_size
+    min_bits = tuning.min_folded_row_bits * (2 if of_ties else 1)
 
     def choose_fold() -> tuple[int, int] | None:
         """The axis and the number of chunks of the next fold."""
@@ -71,7 +70,7 @@ def plan_folds(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> tuple
                 chunk_bits = sizes[axis] // num_chunks * row_size(tuple(sizes), (axis,)) * bits
                 if sizes[axis] >= num_chunks and chunk_bits >= min_bits:
                     return axis, num_chunks
-            short_axes = [axis for axis in sorted(axes) if 1 < sizes[axis] <= max_full_size]
+            short_axes = [axis for axis in sorted(axes) if 1 < sizes[axis] <= max_size]
             if short_axes and not of_ties:
                 return short_axes[0], sizes[short_axes[0]]
         return None

@@ -118,9 +118,8 @@ class Tuning:
     min_folded_elements: float = NEVER  # Elements: in a larger array, chunks of an axis are combined before reductions.
     min_float_reduction_size: float = NEVER  # Elements per output: small arrays reduce in float32 from this on.
     chunks_per_fold: int = 8  # Chunks of an axis: combined in one pass before a reduction; 16 take 1.5 times as long.
-    max_fully_folded_size: int = 16  # Elements along an axis: up to this many are all combined; half for 16 bits.
-    min_folded_row_bits: int = 32  # Contiguous bits: combining chunks of an axis does not vectorise over shorter rows.
-    min_tie_row_bits: int = 256  # Contiguous bits: as `min_folded_row_bits`, for tie counts and indices.
+    max_fully_folded_size: int = 16  # Elements along an axis: up to this many are all combined.
+    min_folded_row_bits: int = 128  # Contiguous bits: combining chunks is slow over shorter rows; twice for ties.
     # NOTES: Subnormal numbers
     min_scan_block_size: float = NEVER  # Elements: a running maximum works in blocks of about this length.
     subnormals_are_zero: bool = False  # Comparisons flush subnormal floats to zero, so floats are compared as integers.

@@ -90,7 +90,6 @@ FOLDED = {
     "min_folded_elements": 0,
     "max_fully_folded_size": 0,
     "min_folded_row_bits": 1,
-    "min_tie_row_bits": 1,
 }
 COMPUTED_TABLES = {"max_constant_entries": 0}
 FORMS = {  # functions, and the forms of their kernels
