@@ -17,7 +17,9 @@ from jaxpool._kernels.dtypes import (
     accumulator_dtype,
     cast,
     challenger_wins,
+    from_comparison_dtype,
     index_dtype,
+    is_16_bit_float,
     is_float,
     is_tied_with,
     to_comparison_dtype,
@@ -35,7 +37,7 @@ def _beats(
     challenger: Array, best: Array, kind: Kind, ties: Literal["first", "last"], nan_order: NaNOrder
 ) -> Array:
     """True where `challenger` replaces `best`, the extremum of the arrays before `challenger`."""
-    challenger, best = to_comparison_dtype(challenger), to_comparison_dtype(best)
+    challenger, best = map(to_comparison_dtype, (challenger, best))
     if nan_order == "wins" or not is_float(best.dtype):
         return challenger_wins(challenger, best, kind, ties)
     better, better_or_equal = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
@@ -48,7 +50,7 @@ def _beats(
 
 def _wins_or_ties(x: Array, other: Array, kind: Kind, nan_order: NaNOrder) -> Array:
     """True where x is the extremum of x and `other`, also if both tie."""
-    x, other = to_comparison_dtype(x), to_comparison_dtype(other)
+    x, other = map(to_comparison_dtype, (x, other))
     wins_or_ties = (lax.ge if kind == "max" else lax.le)(x, other)
     if not is_float(x.dtype):
         return wins_or_ties
@@ -104,15 +106,26 @@ class Extremum(Op):
             dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
         return dx.astype(dtype)
 
+    def _comparable(self, xs: Sequence[Array]) -> list[Array]:
+        """xs in one shape and in the dtype of comparisons. 16-bit floats keep their dtype until they are compared."""
+        arrays = [self._cast_and_broadcast(x, self.dtype) for x in xs]
+        return arrays if is_16_bit_float(self.dtype) else [*map(to_comparison_dtype, arrays)]
+
+    def _from_comparable(self, y: Array) -> Array:
+        return y if is_16_bit_float(self.dtype) else from_comparison_dtype(y, self.dtype)
+
     def value(self, platform: Platform, *xs: Array) -> Array:
         order = "first" if self.ties == "split" else self.ties
-        best, *others = [self._cast_and_broadcast(x, self.dtype) for x in xs]
+        best, *others = self._comparable(xs)
         for x in others:
             best = lax.select(_beats(x, best, self.kind, order, self.nan_order), x, best)
-        return best
+        return self._from_comparable(best)
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, BitWords]:
-        xs = tuple(self._cast_and_broadcast(x, self.dtype) for x in xs)
+        best, residual = self._extremum_and_residual(self._comparable(xs))
+        return self._from_comparable(best), residual
+
+    def _extremum_and_residual(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
         if self._is_pair:
             a, b = xs
             a_wins = _wins_or_ties(a, b, self.kind, self.nan_order)

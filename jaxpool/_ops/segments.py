@@ -52,13 +52,15 @@ class SegmentSelect(Op):
         is_max = self.kind == "max"
         # XLA joins the extrema of several devices by an all-reduce, which loses NaN on CPU. Integer keys keep it.
         uses_keys = is_partitioned.value and is_float(x.dtype)
-        # Scatters that are not ordered are atomic, and atomic operations on 16-bit floats are emulated.
-        keeps_dtype = tuning_of(platform).has_ordered_scatters and is_16_bit_float(x.dtype)
+        # A float32 copy has twice the bytes, but scatters without an order are atomic, which 16-bit floats may not be.
+        is_ordered = tuning_of(platform).has_ordered_scatters
+        keeps_dtype = is_ordered and is_16_bit_float(x.dtype) and not uses_keys
 
-        def to_comparable(x: Array) -> Array:
-            if uses_keys:
-                return keys.to_sort_keys(x, "greatest" if is_max else "least")
-            return x if keeps_dtype else to_comparison_dtype(x)
+        def to_comparable(values: Array) -> Array:
+            if keeps_dtype:
+                return values
+            wide = to_comparison_dtype(values)
+            return keys.to_sort_keys(wide, "greatest" if is_max else "least") if uses_keys else wide
 
         fill = numpy_constant(to_comparable, reduction_identity(x.dtype, self.kind))
         comparable = kernels.fill_where_masked(to_comparable(x), fill, *mask)
@@ -67,7 +69,7 @@ class SegmentSelect(Op):
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
         y = (lax.max if is_max else lax.min)(y, lax.full_like(y, fill))
         if uses_keys:
-            return keys.from_sort_keys(y, x.dtype)
+            y = keys.from_sort_keys(y, accumulator_dtype(x.dtype))
         return y if keeps_dtype else from_comparison_dtype(y, x.dtype)
 
     def _is_tied(

@@ -119,7 +119,7 @@ class Tuning:
     min_float_reduction_size: float = NEVER  # Elements per output: small arrays reduce in float32 from this on.
     chunks_per_fold: int = 8  # Chunks of an axis: combined in one pass before a reduction; 16 take 1.5 times as long.
     max_fully_folded_size: int = 16  # Elements along an axis: up to this many are all combined.
-    min_folded_row_bits: int = 128  # Contiguous bits: combining chunks is slow over shorter rows; twice for ties.
+    min_folded_row_bits: int = 128  # Contiguous bits: chunks of shorter rows are slow to combine; ties need twice.
     # NOTES: Subnormal numbers
     min_scan_block_size: float = NEVER  # Elements: a running maximum works in blocks of about this length.
     subnormals_are_zero: bool = False  # Comparisons flush subnormal floats to zero, so floats are compared as integers.
@@ -128,7 +128,7 @@ class Tuning:
     # NOTES: Blurs
     stores_reflected_cotangent: bool = False  # Cotangents of reflected padding are stored before they are added.
     # NOTES: Boxes and segments
-    has_ordered_scatters: bool = False  # A scatter adds rows in a fixed order, so that float sums are deterministic.
+    has_ordered_scatters: bool = False  # A scatter visits rows in a fixed order, so that float sums are deterministic.
     stores_segment_shares: bool = False  # Cotangents of segments and a row of zeros are stored before rows gather them.
     min_scattered_rows: int = 16  # Rows per segment: from this on cotangents are scattered, else rows compare.
     branches_on_ties: bool = False  # Ties within segments are counted in a branch that runs only if there is a tie.

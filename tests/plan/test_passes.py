@@ -123,6 +123,14 @@ def test_reduction_folds(shape, axes, options, folds):
     assert [(each.axis, each.num_chunks) for each in found] == folds
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_each_length_of_a_last_axis_is_folded(dtype):
+    """XLA for CPU reduces integer keys of an axis without a fold slowly."""
+    shapes = [(1 << 14, size) for size in range(2, 130)]
+    problems = [Problem(Window(()), shape, dtype, "cpu") for shape in shapes]
+    assert all(plan_folds(problem, [1], of_ties=False) for problem in problems)
+
+
 def axes_of(groups):
     return [[dim.axis for dim in group] for group in groups]
 
