@@ -62,10 +62,9 @@ def max_or_min_over_axes(
     return y if keeps_dtype else dtypes.from_comparison_dtype(y, x.dtype)
 
 
-def _chunk_starts_and_length(axis_size: int, fold: Fold) -> tuple[list[int], int]:
-    """Start of each chunk of an axis, and the common length of the chunks; the last two chunks may overlap."""
-    length = -(-axis_size // fold.num_chunks)
-    return sorted({min(start, axis_size - length) for start in range(0, axis_size, length)}), length
+def _chunk_starts(axis_size: int, length: int) -> list[int]:
+    """Start of each chunk of `length` elements of an axis; the last two chunks may overlap."""
+    return sorted({min(start, axis_size - length) for start in range(0, axis_size, length)})
 
 
 def _join_chunks(
@@ -76,7 +75,8 @@ def _join_chunks(
     `other_arrays` broadcast to x. 16-bit floats are sliced as integers, because XLA for CPU widens each slice of a
     bfloat16 array to float32 to make NaNs quiet.
     """
-    starts, length = _chunk_starts_and_length(x.shape[fold.axis], fold)
+    length = fold.chunk_length
+    starts = _chunk_starts(x.shape[fold.axis], length)
 
     def slice_and_join(x: Array, *other_arrays: Array) -> Array:
         arrays = (keys.float_bits(x) if dtypes.is_16_bit_float(x.dtype) else x, *other_arrays)
@@ -165,8 +165,8 @@ def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Reduction
 
     def add_chunks(chunks: Iterable[Array], fold: Fold, axis_size: int, dtype: DType) -> Array:
         """Add chunks elementwise; elements that are in both of the last two chunks are counted once."""
-        starts, length = _chunk_starts_and_length(axis_size, fold)
-        overlap = starts[-2] + length - starts[-1]
+        *_, previous_start, last_start = _chunk_starts(axis_size, fold.chunk_length)
+        overlap = previous_start + fold.chunk_length - last_start
         *others, last_chunk = chunks
         if overlap > 0:
             position = lax.broadcasted_iota(np.int32, last_chunk.shape, fold.axis)
@@ -273,7 +273,7 @@ def flat_index_of_extremum(
     dtype = _flat_index_dtype(x, axes, has_mask)
     first_fold, *later_folds = plan.folds
     size = x.shape[first_fold.axis]
-    length = _chunk_starts_and_length(size, first_fold)[1]
+    length = first_fold.chunk_length
     no_index = np.asarray(np.iinfo(dtype).max, dtype)
     chunk_dtype = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 

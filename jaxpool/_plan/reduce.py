@@ -26,10 +26,13 @@ def reduces_as_floats(platform: Platform, shape: Shape, axes: Sequence[int]) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Fold:
-    """A pass that combines `num_chunks` chunks of an axis, element by element, before the axis is reduced."""
+    """A pass that combines chunks of an axis, element by element, before the axis is reduced.
+
+    The last two chunks may overlap.
+    """
 
     axis: int
-    num_chunks: int
+    chunk_length: int
     barrier: BarrierKind = "barrier"
 
 
@@ -64,20 +67,22 @@ def plan_folds(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> tuple
     min_bits = tuning.min_folded_row_bits * (2 if of_ties else 1)
 
     def choose_fold() -> tuple[int, int] | None:
-        """The axis and the number of chunks of the next fold."""
+        """The axis and the length of the chunks of the next fold."""
         for num_chunks in (max_chunks, max_chunks // 2, max_chunks // 4):
             for axis in sorted(axes):
-                chunk_bits = sizes[axis] // num_chunks * row_size(tuple(sizes), (axis,)) * bits
-                if sizes[axis] >= num_chunks and chunk_bits >= min_bits:
-                    return axis, num_chunks
+                row = row_size(tuple(sizes), (axis,))
+                if sizes[axis] >= num_chunks and sizes[axis] // num_chunks * row * bits >= min_bits:
+                    length = -(-sizes[axis] // num_chunks)
+                    # Along the last axis, loops over other lengths do not vectorise.
+                    rounded = -(-length // 8) * 8
+                    return axis, rounded if row == 1 and rounded < sizes[axis] else length
             short_axes = [axis for axis in sorted(axes) if 1 < sizes[axis] <= max_size]
             if short_axes and not of_ties:
-                return short_axes[0], sizes[short_axes[0]]
+                return short_axes[0], 1
         return None
 
     folds: list[Fold] = []
     while math.prod(sizes) >= tuning.min_folded_elements and (choice := choose_fold()) is not None:
-        axis, num_chunks = choice
-        folds.append(Fold(axis, num_chunks, barrier_of(problem.platform)))
-        sizes[axis] = -(-sizes[axis] // num_chunks)
+        folds.append(Fold(*choice, barrier_of(problem.platform)))
+        axis, sizes[axis] = choice
     return tuple(folds)

@@ -39,6 +39,28 @@ def test_nan_propagates(shape, axes, kind, dtype):
     np.testing.assert_array_equal(y.astype(np.float32), getattr(np, kind)(x, axis=axes))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size", [9, 17, 24, 40, 63, 100, 130])
+def test_chunks_of_a_last_axis_that_overlap(size, dtype):
+    """Arrays large enough to be folded, with the gradient of each tie rule."""
+    x = np.random.default_rng(size).integers(0, 9, (4096, size)).astype(np.float32)
+    x[::7, size // 2] = np.nan
+    y = np.max(x, axis=1, keepdims=True)
+    tied = (x == y) | np.isnan(x)
+    dx = {
+        "split": tied / tied.sum(1, keepdims=True),
+        "first": np.arange(size) == tied.argmax(1)[:, None],
+        "last": np.arange(size) == size - 1 - tied[:, ::-1].argmax(1)[:, None],
+    }
+    for ties, expected in dx.items():
+        pool = functools.partial(jaxpool.max, axis=1, ties=ties)
+        run = jax.jit(lambda x, pool=pool: (pool(x), jax.grad(lambda x: pool(x).sum())(x)))
+        found = run(x.astype(jnp.dtype(dtype)))
+        np.testing.assert_array_equal(found[0].astype(np.float32), y[:, 0])
+        rounded = expected.astype(jnp.dtype(dtype)).astype(np.float32)
+        np.testing.assert_array_equal(found[1].astype(np.float32), rounded)
+
+
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 2**16 - 1])
 def test_float_counts_equal_integer_counts(size):
     """Sizes around the range of one byte, and the largest of two bytes."""

@@ -83,44 +83,47 @@ LARGE = (16, 112, 112, 64)
 @pytest.mark.parametrize(
     ("shape", "axes", "options", "folds"),
     [
-        ((1 << 15,), (0,), {}, [(0, 8)]),
-        ((1 << 18,), (0,), {}, [(0, 8), (0, 8)]),
-        ((1 << 18,), (0,), {"of_ties": True}, [(0, 8), (0, 8)]),
+        ((1 << 15,), (0,), {}, [(0, 1 << 12)]),
+        ((1 << 18,), (0,), {}, [(0, 1 << 15), (0, 1 << 12)]),
+        ((1 << 18,), (0,), {"of_ties": True}, [(0, 1 << 15), (0, 1 << 12)]),
         (((1 << 15) - 1,), (0,), {}, []),
         *[((1 << 15,), (0,), {"platform": each}, []) for each in ("gpu", "tpu", "portable")],
         ((1 << 15,), (0,), {"is_sharded": True}, []),
-        ((1 << 15,), (0,), {"dtype": "float16"}, [(0, 8)]),
+        ((1 << 15,), (0,), {"dtype": "float16"}, [(0, 1 << 12)]),
         ((1 << 15,), (0,), {"dtype": "float8_e4m3fn"}, []),
         ((None, 1 << 15), (1,), {}, []),
-        ((7, 1 << 13), (0,), {}, [(0, 7)]),  # all rows in one fold
-        ((4, 1 << 13), (0,), {"of_ties": True}, [(0, 4)]),  # parts of one row
-        ((3, 1 << 14), (0,), {"of_ties": True}, [(0, 2), (0, 2)]),  # not in one fold
-        ((1 << 12, 16), (1,), {}, [(1, 16)]),  # 8 parts would have 64 bits each
-        ((1 << 13, 32), (1,), {}, [(1, 8), (1, 4)]),
-        ((1 << 12, 16), (1,), {"dtype": "float16"}, [(1, 16)]),
-        ((1 << 12, 17), (1,), {"dtype": "float16"}, [(1, 2), (1, 9)]),
-        ((1 << 12, 32), (1,), {"of_ties": True}, [(1, 4)]),  # 8 would have 4 elements each
+        ((7, 1 << 13), (0,), {}, [(0, 1)]),  # all rows in one fold
+        ((4, 1 << 13), (0,), {"of_ties": True}, [(0, 1)]),  # chunks of one row
+        ((3, 1 << 14), (0,), {"of_ties": True}, [(0, 2), (0, 1)]),  # not in one fold
+        ((1 << 12, 16), (1,), {}, [(1, 1)]),  # 8 chunks would have 64 bits each
+        ((1 << 13, 32), (1,), {}, [(1, 8), (1, 1)]),
+        ((1 << 12, 16), (1,), {"dtype": "float16"}, [(1, 1)]),
+        ((1 << 12, 17), (1,), {"dtype": "float16"}, [(1, 16), (1, 1)]),  # a multiple of 8
+        ((1 << 12, 100), (1,), {"dtype": "float16"}, [(1, 16), (1, 1)]),
+        ((1 << 12, 9), (1,), {"dtype": "float64", "of_ties": True}, [(1, 8), (1, 4)]),
+        ((1 << 12, 8), (1,), {"dtype": "float64", "of_ties": True}, [(1, 4)]),  # not all 8
+        ((1 << 12, 32), (1,), {"of_ties": True}, [(1, 8)]),
         ((1 << 12, 64), (1,), {"of_ties": True}, [(1, 8)]),
-        ((1 << 12, 63), (1,), {"of_ties": True}, [(1, 4), (1, 2)]),
+        ((1 << 12, 63), (1,), {"of_ties": True}, [(1, 16), (1, 8)]),
         ((1 << 15, 1), (1,), {}, []),
-        ((16, 1 << 11), (0,), {}, [(0, 8)]),
-        ((17, 1 << 11), (0,), {}, [(0, 8)]),
+        ((16, 1 << 11), (0,), {}, [(0, 2)]),
+        ((17, 1 << 11), (0,), {}, [(0, 3)]),
         ((64, 64, 8), (1, 0), {}, [(0, 8)]),  # the first of two
-        ((5, 64, 1 << 10), (0, 1), {}, [(1, 8), (1, 8)]),
-        (LARGE, (1, 2), {}, [(1, 8), (1, 8), (2, 8)]),
-        (LARGE, (3,), {"dtype": "float16", "of_ties": True}, [(3, 4)]),
-        ((64, 7, 7, 512), (1, 2), {}, [(1, 7), (2, 7)]),
-        ((4, 32, 112, 64), (0, 1, 2, 3), {}, [(1, 8), (2, 8)]),  # not the leading axis of size 4
-        ((4, 64, 64, 32, 2), (4,), {}, [(4, 2)]),  # as in maxout
+        ((5, 64, 1 << 10), (0, 1), {}, [(1, 8), (1, 1)]),
+        (LARGE, (1, 2), {}, [(1, 14), (1, 2), (2, 14)]),
+        (LARGE, (3,), {"dtype": "float16", "of_ties": True}, [(3, 16)]),
+        ((64, 7, 7, 512), (1, 2), {}, [(1, 1), (2, 1)]),
+        ((4, 32, 112, 64), (0, 1, 2, 3), {}, [(1, 4), (2, 14)]),  # not the leading axis of size 4
+        ((4, 64, 64, 32, 2), (4,), {}, [(4, 1)]),  # as in maxout
         ((4, 64, 64, 32, 2), (4,), {"of_ties": True}, []),
     ],
 )
 def test_reduction_folds(shape, axes, options, folds):
-    """The axis and the number of parts of each successive fold."""
+    """The axis and the length of the chunks of each successive fold."""
     given = {"dtype": "float32", "platform": "cpu", "of_ties": False} | options
     of_ties = given.pop("of_ties")
     found = plan_folds(Problem(Window(()), shape, **given), axes, of_ties=of_ties)
-    assert [(each.axis, each.num_chunks) for each in found] == folds
+    assert [(each.axis, each.chunk_length) for each in found] == folds
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
