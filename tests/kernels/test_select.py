@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxpool
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels.select import select, select_value
 from jaxpool._plan.max_pool import plan_max
@@ -41,3 +42,19 @@ def test_selected_element(platform, ties, kind, dtype):
         y = np.asarray(found[:, 0], np.float64)
         np.testing.assert_array_equal(y, best)
         np.testing.assert_array_equal(np.signbit(y)[best == 0], np.signbit(best)[best == 0])
+
+
+@pytest.mark.parametrize(("size", "strides"), [(112, 2), (57, 2), (64, 3)])
+def test_strides_along_the_last_axis(size, strides):
+    """Channels first: results in strided slices, of which the last elements are cropped."""
+    x = np.random.default_rng(0).integers(0, 50, (2, 3, size, size)).astype(np.float32)
+
+    def pool(x, axes):
+        return jaxpool.max_pool(x, (4, 4), (strides, strides), axes=axes)
+
+    def value_and_gradient(x, axes):
+        return pool(x, axes), jax.grad(lambda x: (pool(x, axes) ** 2).sum())(x)
+
+    run = jax.jit(value_and_gradient, static_argnums=1)
+    for found, expected in zip(run(x, (2, 3)), run(np.moveaxis(x, 1, -1), (1, 2)), strict=True):
+        np.testing.assert_array_equal(found, np.moveaxis(expected, -1, 1))
