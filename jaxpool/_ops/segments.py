@@ -52,7 +52,7 @@ class SegmentSelect(Op):
         is_max = self.kind == "max"
         # XLA joins the extrema of several devices by an all-reduce, which loses NaN on CPU. Integer keys keep it.
         uses_keys = is_partitioned.value and is_float(x.dtype)
-        # A float32 copy has twice the bytes, but scatters without an order are atomic, which 16-bit floats may not be.
+        # Saves a float32 copy of x. Unordered scatters use atomic operations, which devices may lack for 16 bits.
         is_ordered = tuning_of(platform).has_ordered_scatters
         keeps_dtype = is_ordered and is_16_bit_float(x.dtype) and not uses_keys
 

@@ -26,10 +26,7 @@ def reduces_as_floats(platform: Platform, shape: Shape, axes: Sequence[int]) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Fold:
-    """A pass that combines chunks of an axis, element by element, before the axis is reduced.
-
-    The last two chunks may overlap.
-    """
+    """A pass that combines chunks of an axis, element by element, before it is reduced. The last two may overlap."""
 
     axis: int
     chunk_length: int
@@ -73,8 +70,7 @@ def plan_folds(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> tuple
                 row = row_size(tuple(sizes), (axis,))
                 if sizes[axis] >= num_chunks and sizes[axis] // num_chunks * row * bits >= min_bits:
                     length = -(-sizes[axis] // num_chunks)
-                    # Along the last axis, loops over other lengths do not vectorise.
-                    rounded = -(-length // 8) * 8
+                    rounded = -(-length // 8) * 8  # other lengths of a last axis vectorise badly
                     return axis, rounded if row == 1 and rounded < sizes[axis] else length
             short_axes = [axis for axis in sorted(axes) if 1 < sizes[axis] <= max_size]
             if short_axes and not of_ties:
@@ -83,6 +79,7 @@ def plan_folds(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> tuple
 
     folds: list[Fold] = []
     while math.prod(sizes) >= tuning.min_folded_elements and (choice := choose_fold()) is not None:
-        folds.append(Fold(*choice, barrier_of(problem.platform)))
-        axis, sizes[axis] = choice
+        axis, length = choice
+        folds.append(Fold(axis, length, barrier_of(problem.platform)))
+        sizes[axis] = length
     return tuple(folds)

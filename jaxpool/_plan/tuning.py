@@ -119,7 +119,7 @@ class Tuning:
     min_float_reduction_size: float = NEVER  # Elements per output: small arrays reduce in float32 from this on.
     chunks_per_fold: int = 8  # Chunks of an axis: combined in one pass before a reduction; 16 take 1.5 times as long.
     max_fully_folded_size: int = 16  # Elements along an axis: up to this many are all combined.
-    min_folded_row_bits: int = 128  # Contiguous bits: chunks of shorter rows are slow to combine; ties need twice.
+    min_folded_row_bits: int = 128  # Contiguous bits: chunks of shorter rows are slow to combine; twice for ties.
     # NOTES: Subnormal numbers
     min_scan_block_size: float = NEVER  # Elements: a running maximum works in blocks of about this length.
     subnormals_are_zero: bool = False  # Comparisons flush subnormal floats to zero, so floats are compared as integers.
