@@ -15,6 +15,12 @@ from bench.run import Device, Prepared, Unsupported, Work
 
 PYTHON_VARIABLE = "JAXPOOL_BENCH_TF_PYTHON"
 
+_ENVIRONMENT = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    # TensorFlow uses oneDNN by default only on CPUs with AVX-512. Its pools of arrays with channels first need oneDNN.
+    "TF_ENABLE_ONEDNN_OPTS": "1",
+}
+
 
 class TensorFlowPeer:
     name = "tensorflow"
@@ -62,7 +68,7 @@ class TensorFlowPeer:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd=Path(__file__).parents[1],
-                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+                env={**os.environ, **_ENVIRONMENT},
             )
         weakref.finalize(self, _end, self._connection, self._process)
 
