@@ -90,7 +90,7 @@ def reduction_identity(dtype: DType, kind: Kind) -> Any:
 Ties = Literal["first", "last", "split"]
 # "last_nan": the first of tied numbers wins, but the last NaN wins
 TieOrder = Literal["first", "last", "last_nan"]
-Candidate = tuple[Array, ...]  # (value in the comparison dtype, value), optionally with a flat tap
+Candidate = tuple[Array, ...]  # a value in the comparison dtype, optionally with a flat tap
 
 
 def to_comparison_dtype(x: Array) -> Array:
@@ -148,32 +148,45 @@ def challenger_wins(challenger: Array, current_best: Array, kind: Kind, ties: Ti
 
 
 def select_best_candidate(
-    candidates: Sequence[Candidate], kind: Kind, ties: TieOrder, nan_value: np.ndarray | None = None
-) -> tuple[Array, ...]:
-    """Value of the winning candidate, followed by its flat tap if the candidates have taps.
+    candidates: Sequence[Candidate],
+    kind: Kind,
+    ties: TieOrder,
+    dtype: DType,
+    *,
+    finds_nan_alone: bool,
+) -> Candidate:
+    """The winning candidate of elements of `dtype`. NaN wins over numbers.
 
-    Without `nan_value`, `challenger_wins` takes two comparisons per candidate. With `nan_value`, one chain of selects
-    compares numbers and another chain looks for NaN, with one comparison per candidate each. If a candidate is NaN, the
-    value is `nan_value`, and the tap is the tap of the NaN.
+    `challenger_wins` takes two comparisons per candidate. With `finds_nan_alone`, one chain of selects compares numbers
+    and another chain looks for NaN, with one comparison per candidate each.
     """
     beats, wins_or_ties = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
     compare = wins_or_ties if ties == "last" else beats
 
     def better_candidate(current_best: Candidate, challenger: Candidate) -> Candidate:
         keys = challenger[0], current_best[0]
-        wins = challenger_wins(*keys, kind, ties) if nan_value is None else compare(*keys)
+        wins = compare(*keys) if finds_nan_alone else challenger_wins(*keys, kind, ties)
         return tuple(lax.select(wins, t, b) for t, b in zip(challenger, current_best, strict=True))
 
-    _, value, *tap = functools.reduce(better_candidate, candidates)
-    if nan_value is not None:
+    key, *tap = functools.reduce(better_candidate, candidates)
+    if finds_nan_alone:
         nan_masks = [lax.ne(candidate[0], candidate[0]) for candidate in candidates]
         has_nan = functools.reduce(lax.bitwise_or, nan_masks)
-        value = lax.select(has_nan, lax.full_like(value, nan_value), value)
+        key = _set_nan(key, has_nan, dtype)
         pairs = [*zip(nan_masks, candidates, strict=True)]
         # Later selects override earlier selects, so the winning NaN is selected last.
-        for is_nan, (*_, nan_tap) in reversed(pairs) if ties == "first" else pairs:
-            tap = [lax.select(is_nan, nan_tap, best) for best in tap]
-    return value, *tap
+        for is_nan, (_, *nan_tap) in reversed(pairs) if ties == "first" else pairs:
+            tap = [lax.select(is_nan, *each) for each in zip(nan_tap, tap, strict=True)]
+    return key, *tap
+
+
+def _set_nan(key: Array, mask: Array, dtype: DType) -> Array:
+    """NaN where `mask` is True, else the key of an element of `dtype`."""
+    if dtype != jnp.bfloat16:
+        return lax.select(mask, lax.full_like(key, np.nan), key)
+    # Bits are set instead: with AVX2, a select just before `from_comparison_dtype` takes twice as long.
+    nan_bits = jnp.where(mask, np.uint32(0x7FC00000), np.uint32(0))
+    return lax.bitcast_convert_type(lax.bitcast_convert_type(key, jnp.uint32) | nan_bits, key.dtype)
 
 
 def is_tied_with(a: Array, b: Array) -> Array:

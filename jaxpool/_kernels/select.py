@@ -60,10 +60,16 @@ def _run_select_passes(
 ) -> tuple[Array, ...]:
     """Maximum or minimum of each window, and with `with_index` its flat tap, which may be in the padding."""
     # The passes read bits: XLA for CPU widens slices of bfloat16, and compiles a select of float16 to a branch.
-    bits = dtypes.bitcast_half_to_uint16(x) if plan.nan_mode == "alone" else x
+    finds_nan_alone = plan.nan_mode == "alone"
+    to_bits = dtypes.bitcast_half_to_uint16 if finds_nan_alone else lambda x: x
+    bits = to_bits(x)
     fill = dtypes.reduction_identity(x.dtype, kind).view(bits.dtype)
-    nan = np.asarray(np.nan, x.dtype).view(bits.dtype) if plan.nan_mode == "alone" else None
-    join = functools.partial(dtypes.select_best_candidate, kind=kind, ties=ties, nan_value=nan)
+
+    def join(candidates: Sequence[Candidate]) -> tuple[Array, ...]:
+        key, *tap = dtypes.select_best_candidate(
+            candidates, kind, ties, x.dtype, finds_nan_alone=finds_nan_alone
+        )
+        return to_bits(dtypes.from_comparison_dtype(key, x.dtype)), *tap
 
     def run_select_pass(pass_: MaxPass, value: Array, *taps: Array) -> tuple[Array, ...]:
         step, dtype = pass_.step, dtypes.index_dtype(pass_.step.num_flat_taps)
@@ -74,11 +80,11 @@ def _run_select_passes(
             value = pad_to_region(views[0], fill=fill)
             key = dtypes.to_comparison_dtype(dtypes.bitcast_uint16_to_half(value, x.dtype))
             if not with_index:
-                return key, value
+                return (key,)
             flat_tap = lax.full_like(value, tap, dtype)
             if views[1:]:
                 flat_tap = flat_tap + pad_to_region(views[1], fill=0)
-            return key, value, flat_tap
+            return key, flat_tap
 
         arrays = [value, *[cast(tap, dtype) for tap in taps]]
         source = Source(arrays, [fill, 0][: len(arrays)], step.phases)

@@ -37,6 +37,9 @@ from jaxpool._geometry.window import Phases, Region, Window, total_positions
 from jaxpool._kernels.dtypes import cast, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind, Layout
 
+REFLECTED = (
+    "reflected"  # A fill value of sources: padding mirrors the elements next to the end of an axis.
+)
 Ints = Sequence[int]
 PaddingConfig = tuple[int, int, int]  # (low, high, interior), as in `lax.pad`
 T = TypeVar("T")  # an array or a tuple of arrays
@@ -259,7 +262,11 @@ def run_pass(
             tuple(access.slice_elements(*ends) for access in accesses)
             for accesses, ends in zip(source.phases, ranges, strict=True)
         ]
-        return Source(store(prepare_arrays, *source.arrays), source.fill_values, phases)
+        whole = [(0, source.arrays[0].shape[axis]) for axis in axes]
+        # A reflection that is not stored would be computed again in each term.
+        is_reflected = source.fill_values[0] is REFLECTED and ranges != whole
+        store_inputs = functools.partial(materialise, "call") if is_reflected else store
+        return Source(store_inputs(prepare_arrays, *source.arrays), source.fill_values, phases)
 
     def compute_region(regions: Sequence[Region]) -> Any:
         """Results at the output positions of one region, with the phases interleaved."""
@@ -352,15 +359,20 @@ def _padded_ranges(source: Source, axes: Ints, regions: Sequence[Region]) -> lis
 
 
 def _pad_to_ranges(x: Array, axes: Ints, ranges: Sequence[Range], fill: Any) -> Array:
-    """Pad or crop x along `axes` to `ranges` of its elements."""
+    """Pad or crop x along `axes` to `ranges` of its elements. Reflected padding must be shorter than x."""
     for axis, (begin, end) in zip(axes, ranges, strict=True):
         size = x.shape[axis]
         if (begin, end) == (0, size):
             continue
         first = min(max(begin, 0), size)
         stop = max(first, min(end, size))
-        padding = [(first - begin, end - stop, 0)]
-        x = pad(lax.slice_in_dim(x, first, stop, axis=axis), [axis], padding, fill)
+        inside, low, high = lax.slice_in_dim(x, first, stop, axis=axis), first - begin, end - stop
+        if fill is REFLECTED:
+            before = lax.slice_in_dim(x, 1, 1 + low, axis=axis)
+            after = lax.slice_in_dim(x, size - 1 - high, size - 1, axis=axis)
+            x = concatenate([lax.rev(before, [axis]), inside, lax.rev(after, [axis])], axis)
+        else:
+            x = pad(inside, [axis], [(low, high, 0)], fill)
     return x
 
 

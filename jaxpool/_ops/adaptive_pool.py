@@ -6,6 +6,7 @@ each pooled axis becomes an axis of windows and an axis of taps (indices within 
 
 import dataclasses
 import functools
+import operator
 from typing import Any
 
 import jax
@@ -139,10 +140,11 @@ class AdaptiveMean(PatchPool):
     linear_in_x = True
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
-        x_patches = self.extract_patches(x.astype(accumulator_dtype(x.dtype)), 0)
-        axes = patches.tap_axes(self.transposed_window(x.ndim))
-        total = self.restore_axes(jnp.sum(x_patches, axis=axes, dtype=x_patches.dtype))
-        return self._divide_sum(total).astype(x.dtype)
+        y = x.astype(accumulator_dtype(x.dtype))
+        for dim in sorted(self.window.dims, key=operator.attrgetter("axis")):
+            y_patches = patches.extract_patches(y, Window((dim,)), 0)
+            y = jnp.sum(y_patches, axis=dim.axis + 1, dtype=y.dtype)
+        return self._divide_sum(y).astype(x.dtype)
 
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         share = self._divide_sum(dy.astype(accumulator_dtype(dy.dtype)))

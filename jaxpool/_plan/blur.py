@@ -5,7 +5,15 @@ from collections.abc import Sequence
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.max_pool import plan_one_pass
-from jaxpool._plan.problem import Layout, Platform, Problem, group_axes, single_region
+from jaxpool._plan.problem import (
+    Layout,
+    Platform,
+    Problem,
+    group_axes,
+    multi_region,
+    nbytes,
+    single_region,
+)
 from jaxpool._plan.tuning import TUNING
 
 
@@ -27,11 +35,20 @@ def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
     return tuple(Window(tuple(dim for dim in dims if dim in group)) for group in groups)
 
 
+def copies_only_ends(problem: Problem) -> bool:
+    """Whether only the ends of the axes of x are copied with their reflected padding, not the whole of x."""
+    tuning, window = problem.tuning, problem.window
+    is_large = tuning.min_region_bytes <= nbytes(problem.shape, problem.bits) < math.inf
+    is_reflected_once = all(max(dim.low, dim.used_high) < dim.size for dim in window.dims)
+    is_short = max(window.window_shape) <= tuning.bounds_checked_taps
+    return is_large and is_reflected_once and is_short
+
+
 def blur_layout(problem: Problem, *, is_transposed: bool) -> Layout:
     """The layout of one pass of a blur or its transpose. Long windows pad cotangents, because bound tests are slow."""
     one_pass = plan_one_pass(problem)
     if not is_transposed:
-        return single_region(one_pass.step.phases)
+        return multi_region([one_pass.step.phases], "padded")
     if max(problem.window.window_shape) > problem.tuning.bounds_checked_taps:
         return single_region(one_pass.step.transposed_phases)
     return one_pass.layout

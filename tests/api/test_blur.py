@@ -32,6 +32,26 @@ def test_separable_passes_equal_a_single_pass(dtype, monkeypatch):
         assert (a != b).mean() < (1 if dtype == np.float32 else 0.01)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+@pytest.mark.parametrize(
+    ("size", "window", "strides", "padding"),
+    [
+        ((40, 33), (3, 3), (2, 2), "SAME"),
+        ((40, 33), (5, 4), (1, 2), "SAME"),
+        ((40, 33), (4, 3), (1, 1), ((0, 3), (2, 0))),
+        ((2, 640), (5, 3), (1, 1), "SAME"),  # reflected twice
+    ],
+)
+def test_large_batch_equals_its_examples(size, window, strides, padding, dtype):
+    """A small array is copied with its reflected padding, but of a large array only the ends are copied."""
+    x = jnp.asarray(RNG.normal(size=(8, *size, 16)), dtype)
+    blur = jax.jit(lambda x: jaxpool.blur_pool(x, window, strides, padding))
+    y, parts = blur(x), [blur(example) for example in jnp.split(x, 8)]
+    eps = float(jnp.finfo(dtype).eps)
+    expected = jnp.concatenate(parts).astype(np.float32)
+    np.testing.assert_allclose(y.astype(np.float32), expected, rtol=eps, atol=4 * eps)
+
+
 @pytest.mark.parametrize("count", [1, 2, 25, 63, 1000])
 def test_binomial_weights_rounded_once(count):
     weights = op.binomial_weights(count, np.float32)

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxpool._geometry.window import Window, make_window
-from jaxpool._plan.blur import blur_groups, blur_layout
+from jaxpool._plan.blur import blur_groups, blur_layout, copies_only_ends
 from jaxpool._plan.max_pool import plan_max, plan_scatter
 from jaxpool._plan.problem import Problem
 from jaxpool._plan.reduce import plan_folds
@@ -75,6 +75,22 @@ def test_transposed_blur_read_mode(taps, reading):
     shape = (1, 40, 40, 64)
     problem = Problem(make_window(shape, (taps, 1)), shape, "float32", "cpu")
     assert blur_layout(problem, is_transposed=True).read_mode == reading
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "platform", "expected"),
+    [
+        ((1, 32, 32, 64), (9, 9), "cpu", True),
+        ((1, 32, 32, 64), (10, 1), "cpu", False),
+        ((1, 32, 31, 64), (9, 9), "cpu", False),
+        ((1, 2, 512, 64), (3, 3), "cpu", True),
+        ((1, 2, 512, 64), (4, 3), "cpu", False),  # padding of 2 reflects 2 rows twice
+        ((1, 32, 32, 64), (9, 9), "gpu", False),
+    ],
+)
+def test_blur_copies_only_ends(shape, window, platform, expected):
+    problem = Problem(make_window(shape, window, padding="SAME"), shape, "float32", platform)
+    assert copies_only_ends(problem) is expected
 
 
 LARGE = (16, 112, 112, 64)
