@@ -17,7 +17,7 @@ PYTHON_VARIABLE = "JAXPOOL_BENCH_TF_PYTHON"
 
 _ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
-    # TensorFlow uses oneDNN by default only on CPUs with AVX-512. Its pools of arrays with channels first need oneDNN.
+    # TensorFlow does not use oneDNN by default on older CPUs. Its pools of arrays with channels first need oneDNN.
     "TF_ENABLE_ONEDNN_OPTS": "1",
 }
 

@@ -181,7 +181,7 @@ def select_best_candidate(
 
 
 def _set_nan(key: Array, mask: Array, dtype: DType) -> Array:
-    """NaN where `mask` is True, else the key of an element of `dtype`."""
+    """The keys of elements of `dtype`, with NaN where `mask` is True."""
     if dtype != jnp.bfloat16:
         return lax.select(mask, lax.full_like(key, np.nan), key)
     # Bits are set instead: with AVX2, a select just before `from_comparison_dtype` takes twice as long.

@@ -37,9 +37,8 @@ from jaxpool._geometry.window import Phases, Region, Window, total_positions
 from jaxpool._kernels.dtypes import cast, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind, Layout
 
-REFLECTED = (
-    "reflected"  # A fill value of sources: padding mirrors the elements next to the end of an axis.
-)
+# The fill value of a source whose padding mirrors its elements, as in `jnp.pad(mode="reflect")`
+REFLECTED = "reflected"
 Ints = Sequence[int]
 PaddingConfig = tuple[int, int, int]  # (low, high, interior), as in `lax.pad`
 T = TypeVar("T")  # an array or a tuple of arrays
@@ -359,7 +358,7 @@ def _padded_ranges(source: Source, axes: Ints, regions: Sequence[Region]) -> lis
 
 
 def _pad_to_ranges(x: Array, axes: Ints, ranges: Sequence[Range], fill: Any) -> Array:
-    """Pad or crop x along `axes` to `ranges` of its elements. Reflected padding must be shorter than x."""
+    """Pad or crop x along `axes` to `ranges` of its elements. Reflected padding must be shorter than its axis."""
     for axis, (begin, end) in zip(axes, ranges, strict=True):
         size = x.shape[axis]
         if (begin, end) == (0, size):

@@ -41,8 +41,8 @@ from jaxpool._plan.reduce import plan_reduction
 class PatchPool(Op):
     """Base class of adaptive pools over copied windows. Subclasses define `transpose`, which never scatters.
 
-    `linear` is JAX's transpose of `transpose`: a scatter with unique indices. In intermediate arrays and the residual,
-    axes with windows of unequal lengths come first (`ragged_first_permutation`).
+    `linear` is JAX's transpose of `transpose`: a scatter with unique indices. In patches and the residual, axes with
+    windows of unequal lengths come first (`ragged_first_permutation`).
     """
 
     window: Window
@@ -68,10 +68,6 @@ class PatchPool(Op):
         """Undo the axis permutation of `reorder_axes`."""
         return lax.transpose(y, ragged_first_permutation(self.window, y.ndim)[1])
 
-    def extract_patches(self, x: Array, fill: Any) -> Array:
-        """The patches of x, with `fill` for taps without an element."""
-        return patches.extract_patches(self.reorder_axes(x), self.transposed_window(x.ndim), fill)
-
     def add_shares(
         self, share: Array, dtype: DType, is_selected: Array | None = None
     ) -> tuple[Array]:
@@ -92,7 +88,9 @@ class AdaptiveSelect(PatchPool):
     ties: Ties | TieOrder
 
     def _extract(self, x: Array) -> Array:
-        return self.extract_patches(x, reduction_identity(x.dtype, "max"))
+        """The patches of x, with the identity of the maximum for taps without an element."""
+        fill, window = reduction_identity(x.dtype, "max"), self.transposed_window(x.ndim)
+        return patches.extract_patches(self.reorder_axes(x), window, fill)
 
     def _maxima(self, platform: Platform, window: Window, x_patches: Array) -> Array:
         """The maximum of each window of `x_patches`."""
@@ -141,6 +139,7 @@ class AdaptiveMean(PatchPool):
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
         y = x.astype(accumulator_dtype(x.dtype))
+        # The first axis comes first: its gather copies whole rows, and the other axes read fewer elements.
         for dim in sorted(self.window.dims, key=operator.attrgetter("axis")):
             y_patches = patches.extract_patches(y, Window((dim,)), 0)
             y = jnp.sum(y_patches, axis=dim.axis + 1, dtype=y.dtype)

@@ -39,11 +39,12 @@ class BlurPool(Op):
         return jnp.pad(x, [pad_widths.get(axis, (0, 0)) for axis in range(x.ndim)], "reflect")
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
-        window, padded_x = self.window, x
-        if not copies_only_ends(problem_of(window, x, platform, x.shape)):
-            window, wide_x = unpad_window(window), cast(x, accumulator_dtype(x.dtype))
-            padded_x = materialise(barrier_of(platform), self._pad_by_reflection, wide_x)
-        return cast(_run_passes(window, platform, False, padded_x), x.dtype)
+        if copies_only_ends(problem_of(self.window, x, platform)):
+            return cast(_run_passes(self.window, platform, False, x), x.dtype)
+        wide_x = cast(x, accumulator_dtype(x.dtype))
+        reflected_x = materialise(barrier_of(platform), self._pad_by_reflection, wide_x)
+        y = _run_passes(unpad_window(self.window), platform, False, reflected_x)
+        return cast(y, x.dtype)
 
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         wide_dy = cast(dy, accumulator_dtype(dy.dtype))

@@ -36,12 +36,16 @@ def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
 
 
 def copies_only_ends(problem: Problem) -> bool:
-    """Whether only the ends of the axes of x are copied with their reflected padding, not the whole of x."""
+    """Whether a pass copies only the ends of its axes, with their reflected padding, and reads the rest of x in place.
+
+    At each end of an axis, a program repeats all terms of the pass.
+    """
     tuning, window = problem.tuning, problem.window
     is_large = tuning.min_region_bytes <= nbytes(problem.shape, problem.bits) < math.inf
     is_reflected_once = all(max(dim.low, dim.used_high) < dim.size for dim in window.dims)
-    is_short = max(window.window_shape) <= tuning.bounds_checked_taps
-    return is_large and is_reflected_once and is_short
+    groups = blur_groups(window, problem.platform)
+    has_few_terms = all(group.size <= tuning.bounds_checked_terms for group in groups)
+    return is_large and is_reflected_once and has_few_terms
 
 
 def blur_layout(problem: Problem, *, is_transposed: bool) -> Layout:

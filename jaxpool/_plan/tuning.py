@@ -91,12 +91,12 @@ class Tuning:
     # NOTES: Regions
     pads_each_term: bool = False  # Terms of a pass are padded one by one, and extra positions are cropped at the end.
     widens_in_own_pass: bool = False  # 8- and 16-bit cotangents are cast to float32 in a pass before the addition.
-    min_region_bytes: float = NEVER  # Bytes: a maximum over a larger array has several regions, not a padded copy.
+    min_region_bytes: float = NEVER  # Bytes: maxima and blurs of larger arrays have several regions, not a padded copy.
     min_sum_region_bytes: float = NEVER  # Bytes: a sum over a larger array has separate regions at the ends of axes.
     min_complete_percent: int = 50  # Percent: a maximum has several regions if more windows are inside x.
     bounds_checked_positions: int = 8  # Positions at an end of an axis: more read a padded copy, fewer test bounds.
     bounds_checked_taps: float = NEVER  # Window length: loops with bound tests on one axis vectorise up to this.
-    bounds_checked_terms: int = 0  # Terms of a maximum: one loop over several axes tests array bounds up to this many.
+    bounds_checked_terms: int = 0  # Terms of a pass: up to this many, maxima test bounds, and blurs have regions.
     min_vector_elements: float = 0  # Contiguous elements: over shorter rows, loops that pad each term do not vectorise.
     # NOTES: Channels first
     max_split_stride: int = 1  # Stride along the last axis: overlapping maxima from 2 up to this use strided slices.

@@ -160,9 +160,8 @@ def test_wrong_positions_are_marked():
 @pytest.mark.parametrize("name", UNSUPPORTED)
 @pytest.mark.parametrize("case", POOL_CASES, ids=case_names(POOL_CASES))
 def test_peer_matches_oracle_or_reports_unsupported(name, case, monkeypatch):
-    monkeypatch.setenv(
-        "TF_ENABLE_ONEDNN_OPTS", "0"
-    )  # the default of TensorFlow on a CPU without AVX-512
+    # The default of TensorFlow on a CPU without AVX-512
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     library = name.partition("-")[0]
     if library == "torch":
         pytest.importorskip(library)

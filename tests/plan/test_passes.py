@@ -78,19 +78,21 @@ def test_transposed_blur_read_mode(taps, reading):
 
 
 @pytest.mark.parametrize(
-    ("shape", "window", "platform", "expected"),
+    ("shape", "window", "strides", "platform", "expected"),
     [
-        ((1, 32, 32, 64), (9, 9), "cpu", True),
-        ((1, 32, 32, 64), (10, 1), "cpu", False),
-        ((1, 32, 31, 64), (9, 9), "cpu", False),
-        ((1, 2, 512, 64), (3, 3), "cpu", True),
-        ((1, 2, 512, 64), (4, 3), "cpu", False),  # padding of 2 reflects 2 rows twice
-        ((1, 32, 32, 64), (9, 9), "gpu", False),
+        ((1, 32, 32, 64), (9, 9), 1, "cpu", True),  # an axis per pass
+        ((1, 32, 32, 64), (10, 1), 1, "cpu", False),
+        ((1, 32, 31, 64), (9, 9), 1, "cpu", False),
+        ((1, 32, 32, 64), (3, 3), 2, "cpu", True),
+        ((1, 32, 32, 64), (4, 3), 2, "cpu", False),  # 12 terms in a pass over both axes
+        ((1, 2, 512, 64), (3, 3), 1, "cpu", True),
+        ((1, 2, 512, 64), (4, 3), 1, "cpu", False),  # padding of 2 reflects 2 rows twice
+        ((1, 32, 32, 64), (9, 9), 1, "gpu", False),
     ],
 )
-def test_blur_copies_only_ends(shape, window, platform, expected):
-    problem = Problem(make_window(shape, window, padding="SAME"), shape, "float32", platform)
-    assert copies_only_ends(problem) is expected
+def test_blur_copies_only_ends(shape, window, strides, platform, expected):
+    given = make_window(shape, window, strides, padding="SAME", axes=(1, 2))
+    assert copies_only_ends(Problem(given, shape, "float32", platform)) is expected
 
 
 LARGE = (16, 112, 112, 64)
