@@ -17,7 +17,7 @@ PYTHON_VARIABLE = "JAXPOOL_BENCH_TF_PYTHON"
 
 _ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
-    # TensorFlow does not use oneDNN by default on older CPUs. Its pools of arrays with channels first need oneDNN.
+    # Pools of arrays with channels first need oneDNN, which TensorFlow does not use by default on older CPUs.
     "TF_ENABLE_ONEDNN_OPTS": "1",
 }
 

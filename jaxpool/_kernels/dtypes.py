@@ -155,7 +155,7 @@ def select_best_candidate(
     *,
     finds_nan_alone: bool,
 ) -> Candidate:
-    """The winning candidate of elements of `dtype`. NaN wins over numbers.
+    """The winner among the candidates, which are elements of `dtype`. NaN wins over numbers.
 
     `challenger_wins` takes two comparisons per candidate. With `finds_nan_alone`, one chain of selects compares numbers
     and another chain looks for NaN, with one comparison per candidate each.
@@ -181,10 +181,10 @@ def select_best_candidate(
 
 
 def _set_nan(key: Array, mask: Array, dtype: DType) -> Array:
-    """The keys of elements of `dtype`, with NaN where `mask` is True."""
+    """Comparison keys of elements of `dtype`, replaced by NaN where `mask` is True."""
     if dtype != jnp.bfloat16:
         return lax.select(mask, lax.full_like(key, np.nan), key)
-    # Bits are set instead: with AVX2, a select just before `from_comparison_dtype` takes twice as long.
+    # With AVX2, a select just before `from_comparison_dtype` takes twice as long as setting the bits of NaN.
     nan_bits = jnp.where(mask, np.uint32(0x7FC00000), np.uint32(0))
     return lax.bitcast_convert_type(lax.bitcast_convert_type(key, jnp.uint32) | nan_bits, key.dtype)
 

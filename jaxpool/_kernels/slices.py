@@ -262,7 +262,7 @@ def run_pass(
             for accesses, ends in zip(source.phases, ranges, strict=True)
         ]
         whole = [(0, source.arrays[0].shape[axis]) for axis in axes]
-        # A reflection that is not stored would be computed again in each term.
+        # A reflection that is not stored in memory would be computed again in each term.
         is_reflected = source.fill_values[0] is REFLECTED and ranges != whole
         store_inputs = functools.partial(materialise, "call") if is_reflected else store
         return Source(store_inputs(prepare_arrays, *source.arrays), source.fill_values, phases)
@@ -358,7 +358,7 @@ def _padded_ranges(source: Source, axes: Ints, regions: Sequence[Region]) -> lis
 
 
 def _pad_to_ranges(x: Array, axes: Ints, ranges: Sequence[Range], fill: Any) -> Array:
-    """Pad or crop x along `axes` to `ranges` of its elements. Reflected padding must be shorter than its axis."""
+    """The elements of x in `ranges`, which may include padding. Reflected padding must be shorter than its axis."""
     for axis, (begin, end) in zip(axes, ranges, strict=True):
         size = x.shape[axis]
         if (begin, end) == (0, size):

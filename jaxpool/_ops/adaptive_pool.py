@@ -41,8 +41,8 @@ from jaxpool._plan.reduce import plan_reduction
 class PatchPool(Op):
     """Base class of adaptive pools over copied windows. Subclasses define `transpose`, which never scatters.
 
-    `linear` is JAX's transpose of `transpose`: a scatter with unique indices. In patches and the residual, axes with
-    windows of unequal lengths come first (`ragged_first_permutation`).
+    `linear` is JAX's transpose of `transpose`: a scatter with unique indices. Patches and residuals are
+    transposed: axes with windows of unequal lengths are leading axes (`ragged_first_permutation`).
     """
 
     window: Window
@@ -139,7 +139,7 @@ class AdaptiveMean(PatchPool):
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
         y = x.astype(accumulator_dtype(x.dtype))
-        # The first axis comes first: its gather copies whole rows, and the other axes read fewer elements.
+        # The first axis is summed first: its gather copies whole rows, and later gathers read the sums.
         for dim in sorted(self.window.dims, key=operator.attrgetter("axis")):
             y_patches = patches.extract_patches(y, Window((dim,)), 0)
             y = jnp.sum(y_patches, axis=dim.axis + 1, dtype=y.dtype)

@@ -58,7 +58,7 @@ class BlurPool(Op):
 
 
 def _run_passes(window: Window, platform: Platform, transposed: bool, x: Array) -> Array:
-    """Blur x in the accumulator dtype; if `transposed`, map an output cotangent back to x with its padding."""
+    """Blur x in the accumulator dtype; if `transposed`, return the cotangent of x, padding included, for one of y."""
     groups = blur_groups(window, platform)
     for group in groups[::-1] if transposed else groups:
         pass_fn = functools.partial(_weighted_sums, group, platform, transposed)

@@ -38,14 +38,14 @@ def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
 def copies_only_ends(problem: Problem) -> bool:
     """Whether a pass copies only the ends of its axes, with their reflected padding, and reads the rest of x in place.
 
-    At each end of an axis, a program repeats all terms of the pass.
+    The program contains all terms of a pass again for each end of an axis, so passes of many terms copy x.
     """
     tuning, window = problem.tuning, problem.window
     is_large = tuning.min_region_bytes <= nbytes(problem.shape, problem.bits) < math.inf
-    is_reflected_once = all(max(dim.low, dim.used_high) < dim.size for dim in window.dims)
+    padding_is_short = all(max(dim.low, dim.used_high) < dim.size for dim in window.dims)
     groups = blur_groups(window, problem.platform)
     has_few_terms = all(group.size <= tuning.bounds_checked_terms for group in groups)
-    return is_large and is_reflected_once and has_few_terms
+    return is_large and padding_is_short and has_few_terms
 
 
 def blur_layout(problem: Problem, *, is_transposed: bool) -> Layout:
