@@ -10,7 +10,7 @@ import pytest
 import jaxpool
 from jaxpool._arguments.calls import ARGUMENT_SYNONYMS
 from jaxpool._arguments.decorator import public
-from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.errors import MAX_SHOWN_CHARS, ArgumentError, name_function_in_errors
 from jaxpool.testing import pools
 
 X = np.zeros((1, 4, 4, 1), np.float32)
@@ -60,9 +60,15 @@ def test_message_under_transformations(transform):
 
 def test_long_value_is_truncated():
     message = error_message(jaxpool.max_pool, [[0.0] * 5000] * 4, (2, 2))
-    assert len(message) < 400
-    assert message.startswith("jaxpool.max_pool: `x` must be an array; got x=[[0.0, 0.0, ")
-    assert message.endswith("… (window_shape=(2, 2)). Pass jnp.asarray(x).")
+    shown = repr([[0.0] * 100])[: MAX_SHOWN_CHARS - 1] + "…"
+    assert message == (
+        f"jaxpool.max_pool: `x` must be an array; got x={shown} (window_shape=(2, 2)). Pass jnp.asarray(x)."
+    )
+
+
+def test_dtype_is_shown_by_name():
+    with pytest.raises(ValueError, match=r"; got a=float32\. Do"), name_function_in_errors("f"):
+        raise ArgumentError("a", "b", np.dtype("float32"), "Do.")
 
 
 def test_value_with_failing_repr_is_shown_by_type():

@@ -1,25 +1,28 @@
-"""Pytest plugin: among the tests that testmon selects for a mutation, run a few cases of each test function."""
+"""Pytest plugin: among the tests that testmon selects for a mutation, run those of each test function that fit a time."""
 
 import collections
+import itertools
 
 import pytest
 
-MOST = 92  # number of tests of a mutation
+SECONDS = 60.0  # of tests for a mutation, as long as they took when they were recorded
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Order the recorded tests: the fastest case of each test function, fastest first, then the second cases."""
+    """Give each test function an equal time, with its fastest cases first, until the sum is `SECONDS`."""
     yield  # testmon selects the tests that execute the mutated function
     seconds = config.testmon_data.avg_durations
     recorded = [item for item in items if item.nodeid in config.testmon_data.all_tests]
-    number = collections.Counter()
-    cases = []
+    seconds_of_function = collections.Counter()
+    ends = {}
     for item in sorted(recorded, key=lambda item: seconds[item.nodeid]):
         function = item.nodeid.split("[")[0]
-        cases.append((number[function], len(cases), item))
-        number[function] += 1
-    items[:] = [item for *_, item in sorted(cases, key=lambda case: case[:2])][:MOST]
+        seconds_of_function[function] += seconds[item.nodeid]
+        ends[item] = seconds_of_function[function]
+    ordered = sorted(ends, key=ends.get)
+    sums = itertools.accumulate(seconds[item.nodeid] for item in ordered)
+    items[:] = [item for item, total in zip(ordered, sums, strict=True) if total <= SECONDS]
 
 
 @pytest.hookimpl(trylast=True)
