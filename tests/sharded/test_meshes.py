@@ -78,6 +78,17 @@ def test_max_unpool_does_not_read_empty_sharded_indices(shape):
         assert unpool(y, indices, (16,), axes=(1,)).shape == (shape[0], 16, shape[2])
 
 
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_max_unpool_into_neighbour_of_one_shard(check_vma):
+    """One device scatters to its neighbour, so all devices exchange elements."""
+    y, indices = np.arange(8.0)[None, :, None], np.arange(0, 16, 2)[None, :, None]
+    indices[0, 3] = 8  # from the second of four shards to the third
+    unpool = jaxpool.sharded(functools.partial(jaxpool.max_unpool, spatial_shape=(16,)), spec=ROWS)
+    specs = {"in_specs": (ROWS, ROWS), "out_specs": ROWS, "check_vma": check_vma}
+    mapped = jax.jit(jax.shard_map(unpool, mesh=mesh_of((4,), "auto"), **specs))
+    np.testing.assert_array_equal(mapped(y, indices), jaxpool.max_unpool(y, indices, (16,)))
+
+
 def test_mesh_of_other_devices_raises():
     every, one = (Mesh(np.array(jax.devices()[:n]), ("a",)) for n in (2, 1))
     x = jax.device_put(jnp.ones((1, 8, 4, 1)), NamedSharding(every, ROWS))

@@ -75,6 +75,14 @@ def test_other_dtypes(dtype):
     assert_same_on_mesh(run, [x], [ROWS])
 
 
+@pytest.mark.parametrize("spec", [ROWS, P("a")])
+def test_global_pools_of_integers(spec):
+    x = (np.arange(256).reshape(8, 8, 4) * 37 % 11 - 5).astype(np.int8)
+    assert_same_on_mesh(
+        lambda x: [jaxpool.global_max_pool(x), jaxpool.global_avg_pool(x)], [x], [spec]
+    )
+
+
 def test_bfloat16_gradients_within_one_rounding():
     x = jnp.asarray(np.random.default_rng(0).standard_normal((1, 32, 8)), jnp.bfloat16)
     run = with_gradient(lambda x: jaxpool.avg_pool(x, (5,), (1,), "SAME"))
