@@ -1,4 +1,4 @@
-"""Pytest plugin: among the tests that testmon selects for a mutation, run those of each test function that fit a time."""
+"""Pytest plugin: of the tests that testmon selects for a mutation, run some cases of each test function."""
 
 import collections
 import itertools
