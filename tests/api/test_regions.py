@@ -238,7 +238,12 @@ def test_gradients_match_roi_align_of_every_level(options, concatenates, monkeyp
 
     Large levels are not concatenated: a loop reads one box after another.
     """
-    monkeypatch.setattr("jaxpool._plan.boxes.concatenates_levels", lambda *args: concatenates)
+
+    def choose(platform, sizes, itemsize, num_boxes):
+        assert (itemsize, num_boxes) == (4, len(LEVEL_BOXES))
+        return concatenates
+
+    monkeypatch.setattr("jaxpool._plan.boxes.concatenates_levels", choose)
     number = pyramid_level_of_boxes(jnp.asarray(LEVEL_BOXES), (2, 4), 40.0, 3)
     assert set(np.asarray(number)) == {0, 1, 2}
 

@@ -88,6 +88,7 @@ def test_transposed_blur_read_mode(taps, reading):
         ((1, 2, 512, 64), (3, 3), 1, "cpu", True),
         ((1, 2, 512, 64), (4, 3), 1, "cpu", False),  # padding of 2 reflects 2 rows twice
         ((1, 32, 32, 64), (9, 9), 1, "gpu", False),
+        ((None, 32, 32, 64), (9, 9), 1, "cpu", False),
     ],
 )
 def test_blur_copies_only_ends(shape, window, strides, platform, expected):

@@ -119,6 +119,14 @@ def test_gradient_has_no_cpu_constructs(name, platform):
         assert cpu_constructs(exported(of_pool, platform, LARGE, dtype)) == allowed
 
 
+@pytest.mark.parametrize(("platforms", "construct"), [(["cpu"], "call"), (PLATFORMS, "case")])
+def test_cpu_stores_results_of_passes_by_calls_or_conditionals(platforms, construct):
+    """JAX inlines the calls of a program that is exported for several platforms."""
+    x = jax.ShapeDtypeStruct(LARGE, np.float32)
+    program = jax.export.export(jax.jit(pool("avg large")), platforms=platforms)(x).mlir_module()
+    assert cpu_constructs(program) == {construct}
+
+
 WITHOUT_SORT = [
     n for n, p in pools().items() if p.modes and not p.takes("boxes") and n != "k_max_pool"
 ]
