@@ -215,6 +215,17 @@ def test_scatter_only_on_cpu_and_any_box_order(name):
     np.testing.assert_allclose(together(x), apart, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("samples", [2, 20])  # by gathers, and by matrix products
+def test_maxima_of_symbolic_channels(samples):
+    def pool(x):
+        return jaxpool.roi_align(x, TWO_BOXES, 2, kind="max", samples=samples)
+
+    (channels,) = jax.export.symbolic_shape("c")
+    x = jax.ShapeDtypeStruct((*X.shape[:2], channels), X.dtype)
+    exported = jax.export.export(jax.jit(pool))(x)
+    np.testing.assert_array_equal(exported.call(X), pool(X))
+
+
 # Levels of a pyramid
 
 SIZES = (24, 12, 6)
