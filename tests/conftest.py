@@ -56,8 +56,8 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 20)
 
 
-# Folders and files that the command in README.md skips: tests of internals, of benchmarks, and slow sweeps over all
-# functions. `.ci/run` runs them with `-m ci`.
+# Folders and files that README's test command skips: tests of benchmarks, and slow sweeps over functions or kernels.
+# `.ci/run` runs them with `-m ci`.
 SWEEPS = (
     "tests/accelerate/test_drawn_programs.py",
     "tests/accelerate/test_libraries.py",

@@ -64,7 +64,7 @@ INVALID_VALUES = {  # by argument, values that no function accepts
         0,
         jax.random.split(jax.random.key(0)),
         jnp.float32,
-    ),  # the type has a dtype but no shape
+    ),  # a class with `dtype` but without `shape`
     "p": ("1", 0, np.nan, np.ones(2, bool)),
     "rank": (99, 0.5, "higher", True),
     "k": (0, 99, 1.0, True),

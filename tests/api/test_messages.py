@@ -66,7 +66,7 @@ def test_long_value_is_truncated():
     )
 
 
-def test_dtype_is_shown_by_name():
+def test_value_that_is_a_dtype_is_shown_by_name():
     with pytest.raises(ValueError, match=r"; got a=float32\. Do"), name_function_in_errors("f"):
         raise ArgumentError("a", "b", np.dtype("float32"), "Do.")
 
@@ -79,7 +79,7 @@ def test_dtype_is_shown_by_name():
         (lambda n: [n], "[traced int32[]]"),
     ],
 )
-def test_traced_value_is_shown_by_type(sizes, shown):
+def test_traced_value_is_shown_by_dtype_and_shape(sizes, shown):
     message = error_message(jax.jit(lambda n: jaxpool.max_pool(X, sizes(n))), 2)
     assert f"; got window_shape={shown} (x.shape=" in message
 

@@ -215,8 +215,8 @@ def test_scatter_only_on_cpu_and_any_box_order(name):
     np.testing.assert_allclose(together(x), apart, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("samples", [2, 20])  # by gathers, and by matrix products
-def test_maxima_of_symbolic_channels(samples):
+@pytest.mark.parametrize("samples", [2, 20])  # few samples are gathered, many are matrix products
+def test_max_kind_with_symbolic_number_of_channels(samples):
     def pool(x):
         return jaxpool.roi_align(x, TWO_BOXES, 2, kind="max", samples=samples)
 

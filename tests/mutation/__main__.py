@@ -8,8 +8,8 @@ command prints the mutations that no test notices. A mutation whose tests take l
 endless loop: these are counted apart.
 
 Run `python -m pytest --testmon` in the tree first, to record the tests that execute a function. Add
-`-m 'slow or not slow'` to include slow tests. The tests of `shards` need several devices: set
-`XLA_FLAGS=--xla_force_host_platform_device_count=8` for both commands.
+`-m 'slow or not slow'` to include slow tests. The tests of the package `_shards` need several
+devices: set `XLA_FLAGS=--xla_force_host_platform_device_count=8` for pytest and for this command.
 """
 
 import argparse

@@ -1,26 +1,26 @@
-"""Pytest plugin: of the tests that testmon selects for a mutation, run some cases of each test function."""
+"""Pytest plugin for mutation testing: for each mutation, run as many of the selected tests as a time limit allows."""
 
 import collections
 import itertools
 
 import pytest
 
-SECONDS = 60.0  # of tests for a mutation, as long as they took when they were recorded
+SECONDS = 60.0  # time limit of the tests of a mutation: the sum of their recorded durations
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Give each test function an equal time, with its fastest cases first, until the sum is `SECONDS`."""
+    """Sort tests by the seconds that the test function needs up to this case, if it runs its fastest cases first."""
     yield  # testmon selects the tests that execute the mutated function
     seconds = config.testmon_data.avg_durations
     recorded = [item for item in items if item.nodeid in config.testmon_data.all_tests]
-    seconds_of_function = collections.Counter()
-    ends = {}
+    elapsed = collections.Counter()  # of each test function
+    elapsed_after = {}  # a case of the function
     for item in sorted(recorded, key=lambda item: seconds[item.nodeid]):
         function = item.nodeid.split("[")[0]
-        seconds_of_function[function] += seconds[item.nodeid]
-        ends[item] = seconds_of_function[function]
-    ordered = sorted(ends, key=ends.get)
+        elapsed[function] += seconds[item.nodeid]
+        elapsed_after[item] = elapsed[function]
+    ordered = sorted(elapsed_after, key=elapsed_after.get)
     sums = itertools.accumulate(seconds[item.nodeid] for item in ordered)
     items[:] = [item for item, total in zip(ordered, sums, strict=True) if total <= SECONDS]
 

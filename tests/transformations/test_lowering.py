@@ -120,8 +120,8 @@ def test_gradient_has_no_cpu_constructs(name, platform):
 
 
 @pytest.mark.parametrize(("platforms", "construct"), [(["cpu"], "call"), (PLATFORMS, "case")])
-def test_cpu_stores_results_of_passes_by_calls_or_conditionals(platforms, construct):
-    """JAX inlines the calls of a program that is exported for several platforms."""
+def test_pass_on_cpu_is_a_call_or_a_conditional(platforms, construct):
+    """A call keeps XLA from fusing two passes. Export for several platforms inlines calls but not conditionals."""
     x = jax.ShapeDtypeStruct(LARGE, np.float32)
     program = jax.export.export(jax.jit(pool("avg large")), platforms=platforms)(x).mlir_module()
     assert cpu_constructs(program) == {construct}
