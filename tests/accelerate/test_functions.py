@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxpool import accelerate
+from jaxpool import accelerate, accelerated
 from tests.support.accelerated import (
     X,
     is_replaced,
@@ -134,6 +134,24 @@ def test_scope_ends_on_exception():
         with pytest.raises(KeyError, match="mine"):
             jax.jit(fails)(X)
         assert not is_replaced(max_pool, X)
+
+
+def test_accelerated_block_and_its_pullback():
+    reductions = []
+    with accelerated(report=reductions.append):
+        assert is_replaced(max_pool, X)
+        _, pullback = jax.vjp(min_pool, X)
+    assert [(each.kind, each.taken_over) for each in reductions] == [("max", True), ("min", True)]
+    assert not is_replaced(max_pool, X)
+    assert is_replaced(pullback, jnp.ones((2, 2)))
+
+
+@pytest.mark.parametrize(("value", "disabled"), [("1", True), ("0", False), ("", False)])
+def test_disabled_by_environment(monkeypatch, value, disabled):
+    monkeypatch.setenv("JAXPOOL_DISABLE", value)
+    assert is_replaced(accelerate(max_pool), X) is not disabled
+    with accelerated():
+        assert is_replaced(max_pool, X) is not disabled
 
 
 def test_nested_accelerate():
