@@ -60,11 +60,8 @@ INVALID_VALUES = {  # by argument, values that no function accepts
     "num_segments": (-1, 2.0, True, 10**12),
     "boxes": (None, np.zeros((3, 5)), np.zeros(4)),
     "batch_indices": ([0], np.zeros(3), np.zeros(99, int)),
-    "key": (
-        0,
-        jax.random.split(jax.random.key(0)),
-        jnp.float32,
-    ),  # a class with `dtype` but without `shape`
+    # `jnp.float32` has a dtype but no shape.
+    "key": (0, jax.random.split(jax.random.key(0)), jnp.float32),
     "p": ("1", 0, np.nan, np.ones(2, bool)),
     "rank": (99, 0.5, "higher", True),
     "k": (0, 99, 1.0, True),

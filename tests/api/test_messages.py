@@ -66,24 +66,6 @@ def test_long_value_is_truncated():
     )
 
 
-def test_value_that_is_a_dtype_is_shown_by_name():
-    with pytest.raises(ValueError, match=r"; got a=float32\. Do"), name_function_in_errors("f"):
-        raise ArgumentError("a", "b", np.dtype("float32"), "Do.")
-
-
-@pytest.mark.parametrize(
-    ("sizes", "shown"),
-    [
-        (lambda n: (n,), "(traced int32[],)"),
-        (lambda n: (2, n), "(2, traced int32[])"),
-        (lambda n: [n], "[traced int32[]]"),
-    ],
-)
-def test_traced_value_is_shown_by_dtype_and_shape(sizes, shown):
-    message = error_message(jax.jit(lambda n: jaxpool.max_pool(X, sizes(n))), 2)
-    assert f"; got window_shape={shown} (x.shape=" in message
-
-
 def test_value_with_failing_repr_is_shown_by_type():
     class Silent:
         def __repr__(self):

@@ -3,13 +3,15 @@
     python -m tests.mutation ROOM [--sample 100] [--seed 0] [--seconds 900]
 
 draws mutations of a package (cosmic-ray: other numbers, comparisons, signs, negated conditions) and applies each to a
-copy of the source tree. `plugin.py` runs the tests that testmon selects for the changed function until one fails. The
-command prints the mutations that no test notices. A mutation whose tests take longer than `--seconds` may have an
-endless loop: these are counted apart.
+copy of the source tree. `plugin.py` runs up to a minute of the tests that testmon selects for the changed function,
+until one fails. The command prints the mutations that no test notices. A mutation whose tests take longer than
+`--seconds` may have an endless loop: these are counted apart.
 
 Run `python -m pytest --testmon` in the tree first, to record the tests that execute a function. Add
-`-m 'slow or not slow'` to include slow tests. The tests of the package `_shards` need several
-devices: set `XLA_FLAGS=--xla_force_host_platform_device_count=8` for pytest and for this command.
+`-m 'slow or not slow'` to include slow tests. The package `_shards` needs several devices, for both commands:
+
+    FLAGS=$(python -c 'from tests.support.compilation import FLAGS; print(FLAGS)')
+    export XLA_FLAGS="$FLAGS --xla_force_host_platform_device_count=8"
 """
 
 import argparse

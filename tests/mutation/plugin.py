@@ -1,28 +1,29 @@
-"""Pytest plugin for mutation testing: for each mutation, run as many of the selected tests as a time limit allows."""
+"""Pytest plugin: of the tests that testmon selects for a mutation, run the fastest cases of each test function."""
 
 import collections
 import itertools
 
 import pytest
 
-SECONDS = 60.0  # time limit of the tests of a mutation: the sum of their recorded durations
+SECONDS = 60.0  # maximum sum of the recorded times of the tests for one mutation
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Sort tests by the seconds that the test function needs up to this case, if it runs its fastest cases first."""
+    """Select tests of `SECONDS` in total: about equal time for each test function, its fastest cases first."""
     yield  # testmon selects the tests that execute the mutated function
     seconds = config.testmon_data.avg_durations
     recorded = [item for item in items if item.nodeid in config.testmon_data.all_tests]
-    elapsed = collections.Counter()  # of each test function
-    elapsed_after = {}  # a case of the function
+    seconds_of_function = collections.Counter()
+    seconds_up_to = {}  # time of the cases of the function up to and including this case
     for item in sorted(recorded, key=lambda item: seconds[item.nodeid]):
         function = item.nodeid.split("[")[0]
-        elapsed[function] += seconds[item.nodeid]
-        elapsed_after[item] = elapsed[function]
-    ordered = sorted(elapsed_after, key=elapsed_after.get)
+        seconds_of_function[function] += seconds[item.nodeid]
+        seconds_up_to[item] = seconds_of_function[function]
+    ordered = sorted(seconds_up_to, key=seconds_up_to.get)
     sums = itertools.accumulate(seconds[item.nodeid] for item in ordered)
-    items[:] = [item for item, total in zip(ordered, sums, strict=True) if total <= SECONDS]
+    within = [item for item, total in zip(ordered, sums, strict=True) if total <= SECONDS]
+    items[:] = within or ordered[:1]
 
 
 @pytest.hookimpl(trylast=True)

@@ -79,10 +79,10 @@ def test_max_unpool_does_not_read_empty_sharded_indices(shape):
 
 
 @pytest.mark.parametrize("check_vma", [True, False])
-def test_max_unpool_from_one_shard_into_next(check_vma):
-    """Only one device has an index in another shard, but all devices must join the exchange of elements."""
+def test_max_unpool_into_adjacent_shard(check_vma):
+    """One index is in the next shard, so all devices exchange elements with their neighbours."""
     y, indices = np.arange(8.0)[None, :, None], np.arange(0, 16, 2)[None, :, None]
-    indices[0, 3] = 8  # from the second of four shards to the third
+    indices[0, 3] = 9  # from the second of four shards to the third
     unpool = jaxpool.sharded(functools.partial(jaxpool.max_unpool, spatial_shape=(16,)), spec=ROWS)
     specs = {"in_specs": (ROWS, ROWS), "out_specs": ROWS, "check_vma": check_vma}
     mapped = jax.jit(jax.shard_map(unpool, mesh=mesh_of((4,), "auto"), **specs))
