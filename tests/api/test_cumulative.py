@@ -1,4 +1,4 @@
-"""Running maximum and minimum: subnormals, and long arrays with episodes."""
+"""Running maximum and minimum: subnormals, long arrays with episodes, and an axis without elements."""
 
 import itertools
 
@@ -44,3 +44,13 @@ def test_reset_in_arrays_scanned_in_blocks(reverse, x64):
         want = np.maximum.accumulate(x[begin:end][::order])[::order]
         np.testing.assert_array_equal(y[begin:end], want)
     np.testing.assert_array_equal(np.take_along_axis(x, np.asarray(index), 0), y)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_axis_without_elements(reverse):
+    def cummax(x):
+        return jaxpool.cummax_with_argmax(x, reverse=reverse)
+
+    x = jnp.zeros((3, 0))
+    y, pullback, index = jax.vjp(cummax, x, has_aux=True)
+    assert y.shape == pullback(y)[0].shape == index.shape == x.shape
