@@ -1,4 +1,4 @@
-"""How messages are made: the function, the values, and hints that need more than a row of `bad_calls.txt`."""
+"""Parts of error messages: the function, the values, and hints that need more than a row of `bad_calls.txt`."""
 
 import re
 

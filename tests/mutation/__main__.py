@@ -5,7 +5,7 @@
 draws mutations of a package (cosmic-ray: other numbers, comparisons, signs, negated conditions) and applies each to a
 copy of the source tree. `plugin.py` runs up to a minute of the tests that testmon selects for the changed function,
 until one fails. The command prints the mutations that no test notices. A mutation whose tests take longer than
-`--seconds` may have an endless loop: these are counted apart.
+`--seconds` may have an endless loop. The command counts such mutations separately.
 
 Run `python -m pytest --testmon` in the tree first, to record the tests that execute a function. Add
 `-m 'slow or not slow'` to include slow tests. The package `_shards` needs several devices, for both commands:

@@ -1,6 +1,7 @@
 """Meshes from a context, an argument or an array, mixed meshes, and functions of several pools or of lax on a mesh."""
 
 import functools
+import re
 
 import jax
 import numpy as np
@@ -104,14 +105,15 @@ def gradient(x):
 
 @pytest.mark.parametrize("kind", ["mixed", "manual"])
 def test_multi_platform_lowering_on_mixed_mesh(kind):
-    """A gradient that stores results of several types, in a conditional as calls are inlined there."""
+    """A gradient stores results of several types by a conditional, because JAX inlines the calls of such programs."""
     mesh = mesh_of((2, 4), kind)
     x = jax.device_put(jnp.ones((8, 12, 3)), NamedSharding(mesh, P("a")))
     by_rows = {"in_specs": P("a"), "out_specs": P("a"), "axis_names": {"a"}}
     function = gradient if kind == "mixed" else jax.shard_map(gradient, mesh=mesh, **by_rows)
     with jax.set_mesh(mesh):
         lowered = jax.jit(function).trace(x).lower(lowering_platforms=("cpu", "cuda"))
-    assert "stablehlo.case" in lowered.as_text()
+    # The predicate of a conditional. The choice of the platform also has the operation `case`.
+    assert re.search(r"optimization_barrier .* : tensor<i1>", lowered.as_text())
 
 
 def test_compat_functions_on_sharded_arrays():
@@ -137,7 +139,7 @@ def test_compat_functions_on_sharded_arrays():
 @pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin"])
 @pytest.mark.parametrize("ties", ["split", "first"])
 def test_broadcast_of_sharded_axis_of_size_one(op, ties):
-    """An axis of size 1, sharded over one device, has a gradient. That of `jnp.broadcast_to` raises."""
+    """An axis of size 1, sharded over one device, has a gradient. The gradient of `jnp.broadcast_to` raises."""
     xs, spec = (np.arange(6.0).reshape(3, 2), np.array([[2.0], [3.0], [9.0]])), P(None, "a")
 
     def gradients(*xs):

@@ -119,13 +119,6 @@ def test_gradient_has_no_cpu_constructs(name, platform):
         assert cpu_constructs(exported(of_pool, platform, LARGE, dtype)) == allowed
 
 
-def test_cpu_pass_is_a_conditional_in_program_for_several_platforms():
-    """A call keeps XLA from fusing two passes. JAX inlines the calls of such a program, but not its conditionals."""
-    x = jax.ShapeDtypeStruct(LARGE, np.float32)
-    program = jax.export.export(jax.jit(pool("avg large")), platforms=PLATFORMS)(x)
-    assert cpu_constructs(program.mlir_module()) == {"case"}
-
-
 WITHOUT_SORT = [
     n for n, p in pools().items() if p.modes and not p.takes("boxes") and n != "k_max_pool"
 ]
