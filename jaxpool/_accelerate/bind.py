@@ -28,8 +28,7 @@ from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.reduce_window import in_kernel
 from jaxpool._ops import elementwise
 from jaxpool._ops.apply import apply
-from jaxpool._shards.split import shard_pool_by_window
-from jaxpool._shards.windowed import select_pool, sum_pool
+from jaxpool._shards.windowed import select_pool_by_type, sum_pool_by_type
 
 ReportCallback = Callable[[LaxReduction], object]
 Params = dict[str, Any]
@@ -79,9 +78,10 @@ class ReductionReplacer:
         x = jnp.asarray(args[0])
         inits = [i for i in args[1:] if _init_changes_result(kind, x, i, window.is_padded)]
         with left_to_lax_if_invalid():
-            windows = shard_pool_by_window(x, window)
-        pool: Callable[..., Array] = sum_pool if kind == "sum" else select_pool
-        y = windows.run(pool, x, *(["not"] if kind == "sum" else [kind, "first"]))
+            if kind == "sum":
+                y = sum_pool_by_type(window, "not", x)
+            else:
+                y = select_pool_by_type(window, cast(Kind, kind), "first", x)
         for init in inits:
             y = _combine_with_init(kind, y, jnp.asarray(init, x.dtype))
         return y

@@ -13,6 +13,7 @@ from jax import Array, lax
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import sharding_from_type
 from jaxpool._arguments.sizes import (
     Axes,
     check_bool,
@@ -28,16 +29,18 @@ from jaxpool._geometry.adaptive import OutputSizes, adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Ties
 from jaxpool._kernels.slices import is_sharded
+from jaxpool._ops.adaptive_pool import AdaptiveKind, adaptive_pool
 from jaxpool._ops.apply import Autodiff
-from jaxpool._shards.adaptive import adaptive_pool
-from jaxpool._shards.split import all_gather_axes, sharding_from_type
-from jaxpool._shards.whole import reduce_whole_axes
+from jaxpool._ops.reduction import reduce_axes
+from jaxpool._shards.adaptive import adaptive_pool_of_shards
+from jaxpool._shards.split import all_gather_axes
+from jaxpool._shards.whole import reduce_sharded
 
 
 def _adaptive_pool(
     kind: Any, x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
 ) -> Any:
-    """The adaptive pool of x of a `kind` that `_shards.adaptive.adaptive_pool` names."""
+    """The adaptive pool of x of a `kind` that `adaptive_pool` names."""
     x = as_array(x)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
@@ -46,7 +49,9 @@ def _adaptive_pool(
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
     if kind == "argmax":
         check_fits_int32_indices("x", window.input_shape)
-    return adaptive_pool(kind, sharding, x, window, ties, autodiff)
+    if sharding is None:
+        return adaptive_pool(kind, window, ties, x, autodiff)
+    return adaptive_pool_of_shards(kind, sharding, x, window, ties, autodiff)
 
 
 @public
@@ -195,7 +200,10 @@ def _global_pool(
     mask = None if where is None else as_broadcast_mask(where, x.shape)
     check_bool("keepdims", keepdims)
     check_choice("ties", ties, ("first", "last", "split"))
-    return reduce_whole_axes(kind, sharding_from_type(x), x, pooled_axes, mask, keepdims, ties)
+    sharding = sharding_from_type(x)
+    if sharding is None:
+        return reduce_axes(kind, x, pooled_axes, mask, keepdims, ties)
+    return reduce_sharded(kind, sharding, x, pooled_axes, mask, keepdims, ties)
 
 
 @public
@@ -334,8 +342,11 @@ def spatial_pyramid_pool(
     level_outputs = []
     for count in sorted_levels:
         window = adaptive_window(shape, count, spatial_axes)
-        y = adaptive_pool("max" if kind == "max" else "mean", sharding, x, window)
-        if sharding:
+        level_kind: AdaptiveKind = "max" if kind == "max" else "mean"
+        if sharding is None:
+            y = adaptive_pool(level_kind, window, "first", x)
+        else:
+            y = adaptive_pool_of_shards(level_kind, sharding, x, window)
             # Cells and channels are joined into one axis, which is not sharded.
             y_sharding = sharding.replicate_axes(spatial_axes) if count == 1 else sharding
             y = all_gather_axes(y_sharding, y, range(first_axis, y.ndim))

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from jax import Array
 
+from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import as_array, as_integer_array
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import sharding_from_type
 from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,
@@ -23,12 +25,16 @@ from jaxpool._arguments.sizes import (
     is_int,
     normalise_axes,
 )
-from jaxpool._kernels.dtypes import Ties
+from jaxpool._geometry.window import Window, WindowArguments
+from jaxpool._kernels.dtypes import TieOrder, Ties
+from jaxpool._kernels.positions import input_position_of_tap
 from jaxpool._ops.apply import Autodiff, apply
+from jaxpool._ops.select_pool import select_pool_with_tap
 from jaxpool._ops.unpool import Unpool
-from jaxpool._shards.split import sharding_from_type
+from jaxpool._shards.halo import ShardedWindows
+from jaxpool._shards.split import run_on_shards
 from jaxpool._shards.unpool import unpool
-from jaxpool._shards.windowed import checked_array_and_windows, max_pool_with_position
+from jaxpool._shards.windowed import max_pool_with_position_of_shard
 
 
 @public
@@ -75,10 +81,24 @@ def max_pool_with_argmax(
       `torch.nn.functional.max_pool2d` with `return_indices=True`, which returns the last NaN of a window, but the
       first of equal numbers. The indices of `tf.nn.max_pool_with_argmax` count channels too.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
-    check_fits_int32_indices("x", windows.window.input_shape)
-    return windows.run(max_pool_with_position, x, ties, autodiff=autodiff)
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    checked = check_input(x, arguments, ties=ties, autodiff=autodiff)
+    check_fits_int32_indices("x", checked.window.input_shape)
+    return max_pool_with_position(checked.window, checked.shards, ties, checked.x, autodiff)
+
+
+def max_pool_with_position(
+    window: Window,
+    shards: ShardedWindows | None,
+    ties: Ties | TieOrder,
+    x: Array,
+    autodiff: Autodiff = "jvp",
+) -> tuple[Array, Array]:
+    """The max pool, and the flat position of each maximum; the first position if `ties` is "split"."""
+    if shards is not None:
+        return run_on_shards(max_pool_with_position_of_shard, shards, x, ties, autodiff=autodiff)
+    y, tap = select_pool_with_tap(window, "max", ties, x, autodiff)
+    return y, input_position_of_tap(tap, window)
 
 
 @public

@@ -7,15 +7,17 @@ from typing import Any, Literal
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._api.windowed import PoolInput, check_input
 from jaxpool._arguments.arrays import checked_float, wrong_dtype_error
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, check_bool
+from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels import dtypes
-from jaxpool._ops.apply import Autodiff
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.masked import fill_masked, masked_mean
-from jaxpool._ops.sum_pool import SumPool
-from jaxpool._shards import windowed
-from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask
+from jaxpool._ops.sum_pool import Divisor, SumPool
+from jaxpool._shards.split import run_on_shards
+from jaxpool._shards.windowed import sum_pool_of_shard
 
 
 @public
@@ -53,14 +55,22 @@ def sum_pool(
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, windows = checked_array_and_windows(x, *geometry, autodiff=autodiff, allow_long_axes=True)
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    checked = check_input(x, arguments, autodiff=autodiff, allow_long_axes=True)
+    x = checked.x
     if x.dtype == jnp.bool_:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
-    mask = checked_window_mask(x, windows, where)
+    mask = checked.checked_mask(where)
     x = x if mask is None else fill_masked(x, mask, 0)
-    return windows.run(windowed.sum_pool, x, "not", autodiff=autodiff)
+    return _sum_pool(checked, x, "not", autodiff)
+
+
+def _sum_pool(checked: PoolInput, x: Array, divisor: Divisor, autodiff: Autodiff) -> Array:
+    """The sum over each window of x, divided as `SumPool` does."""
+    if checked.shards is not None:
+        return run_on_shards(sum_pool_of_shard, checked.shards, x, divisor, autodiff=autodiff)
+    return apply(SumPool(checked.window, divisor), x, autodiff=autodiff)
 
 
 def check_divisor(
@@ -122,13 +132,14 @@ def avg_pool(
     References:
       `count_include_pad` of `torch.nn.functional.avg_pool2d` and of `flax.linen.avg_pool`.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, windows = checked_array_and_windows(x, *geometry, autodiff=autodiff, allow_long_axes=True)
-    sum_dtype = dtypes.accumulator_dtype(dtypes.mean_dtype(x.dtype))
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    checked = check_input(x, arguments, autodiff=autodiff, allow_long_axes=True)
+    x = dtypes.as_float(checked.x)
+    sum_dtype = dtypes.accumulator_dtype(x.dtype)
     divisor_rule = check_divisor(divisor, count_include_pad, sum_dtype)
-    mask = checked_window_mask(x, windows, where)
+    mask = checked.checked_mask(where)
     if mask is not None and divisor_rule == "real":
-        op = SumPool(windows.window)
-        return windows.apply(masked_mean, op, dtypes.as_float(x), mask=mask, autodiff=autodiff)
+        op = SumPool(checked.window)
+        return checked.apply(masked_mean, op, x, mask=mask, autodiff=autodiff)
     x = x if mask is None else fill_masked(x, mask, 0)
-    return windows.run(windowed.sum_pool, x, divisor_rule, autodiff=autodiff)
+    return _sum_pool(checked, x, divisor_rule, autodiff)

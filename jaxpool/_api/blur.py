@@ -7,13 +7,14 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api.max_pool import max_or_min_pool
+from jaxpool._api.windowed import check_input
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, ints_per_axis
+from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, cast, mean_dtype
 from jaxpool._ops.apply import apply
 from jaxpool._ops.blur import BlurPool
-from jaxpool._shards.windowed import checked_array_and_windows
 
 MAX_BLUR_TAPS = 1024  # limit of the sum of window sizes; each element adds a traced term
 
@@ -51,7 +52,7 @@ def blur_pool(
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486, with `padding=(k - 1) // 2`;
       "SAME" adds an odd position at the end.
     """
-    return _checked_blur_pool(x, window_shape, strides, padding, axes)
+    return _checked_blur_pool(x, WindowArguments(window_shape, strides, padding, axes=axes))
 
 
 @public
@@ -85,25 +86,24 @@ def max_blur_pool(
     References:
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486.
     """
-    x, windows = checked_array_and_windows(x, window_shape, padding=padding, axes=axes)
-    axes = windows.window.axes
+    arguments = WindowArguments(window_shape, padding=padding, axes=axes)
+    checked = check_input(x, arguments)
+    x, axes = checked.x, checked.window.axes
     blur_sizes = ints_per_axis("blur_shape", blur_shape, len(axes))
-    geometry = window_shape, None, padding, None, False, axes
     # The cotangents of both pools are added in the dtype of x, so x is cast to the accumulator dtype first.
     wide_x = cast(x, accumulator_dtype(x.dtype))
-    y = max_or_min_pool("max", wide_x, *geometry, ties="first", autodiff="jvp")
-    y = _checked_blur_pool(y, blur_sizes, strides, padding, axes, "blur_shape")
-    return cast(y, mean_dtype(x.dtype))
+    y = max_or_min_pool("max", wide_x, arguments, autodiff="jvp")
+    blur_arguments = WindowArguments(blur_sizes, strides, padding, axes=axes)
+    return cast(_checked_blur_pool(y, blur_arguments, "blur_shape"), mean_dtype(x.dtype))
 
 
-def _checked_blur_pool(
-    x: Any, window_shape: Any, strides: Any, padding: Any, axes: Any, arg_name: str = "window_shape"
-) -> Array:
+def _checked_blur_pool(x: Any, arguments: WindowArguments, arg_name: str = "window_shape") -> Array:
     """The blur pool of x. Error messages call the argument `window_shape` `arg_name`."""
-    x, windows = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
-    if sum(windows.window.window_shape) > MAX_BLUR_TAPS:
+    checked = check_input(x, arguments)
+    if sum(checked.window.window_shape) > MAX_BLUR_TAPS:
         hint = "Blur twice: windows of j and of k blur as one of j + k - 1."
         rule = f"of at most {MAX_BLUR_TAPS} elements along all axes together"
-        raise ArgumentError(arg_name, rule, window_shape, hint)
-    windows.check_reflection()
-    return windows.apply(apply, BlurPool(windows.window), as_float(x))
+        raise ArgumentError(arg_name, rule, arguments.window_shape, hint)
+    if checked.shards is not None:
+        checked.shards.check_reflection()
+    return checked.apply(apply, BlurPool(checked.window), as_float(checked.x))

@@ -11,6 +11,7 @@ from jax import numpy as jnp
 from jaxpool._api.reduce import normalise_reduced_axes
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
 from jaxpool._arguments.decorator import public
+from jaxpool._arguments.sharding import check_unsharded
 from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,
@@ -20,7 +21,6 @@ from jaxpool._arguments.sizes import (
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.cumulative import FirstOrLast, RunningExtremum
-from jaxpool._shards.split import check_unsharded
 
 
 def _cumulative_op_and_arrays(

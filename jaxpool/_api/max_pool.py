@@ -6,26 +6,38 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._api.windowed import check_input
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
+from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels.dtypes import Kind, Ties
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import MaskedSelect, masked_extremum
-from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask, select_pool
+from jaxpool._ops.select_pool import select_pool
+from jaxpool._shards.split import run_on_shards
+from jaxpool._shards.windowed import select_pool_of_shard
 
 
 def max_or_min_pool(
-    kind: Kind, x: Any, *geometry: Any, where: Any = None, ties: Any, autodiff: Any
+    kind: Kind,
+    x: Any,
+    arguments: WindowArguments,
+    *,
+    where: Any = None,
+    ties: Ties = "first",
+    autodiff: Autodiff = "vjp",
 ) -> Array:
-    """The max or min pool of x, by `kind`; `geometry` are the arguments from `window_shape` to `axes`."""
-    x, windows = checked_array_and_windows(
-        x, *geometry, ties=ties, autodiff=autodiff, allow_long_axes=where is None
-    )
-    mask = checked_window_mask(x, windows, where)
-    if mask is None:
-        return windows.run(select_pool, x, kind, ties, autodiff=autodiff)
-    op = MaskedSelect(windows.window, kind, ties)
-    return windows.apply(masked_extremum, op, x, mask=mask, autodiff=autodiff)
+    """The max or min pool of x, by `kind`."""
+    checked = check_input(x, arguments, ties=ties, autodiff=autodiff, allow_long_axes=where is None)
+    mask = checked.checked_mask(where)
+    if mask is not None:
+        op = MaskedSelect(checked.window, kind, ties)
+        return checked.apply(masked_extremum, op, checked.x, mask=mask, autodiff=autodiff)
+    if checked.shards is not None:
+        return run_on_shards(
+            select_pool_of_shard, checked.shards, checked.x, kind, ties, autodiff=autodiff
+        )
+    return select_pool(checked.window, kind, ties, checked.x, autodiff)
 
 
 @public
@@ -93,8 +105,8 @@ def max_pool(
     References:
       The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of `torch.nn.functional.max_pool2d`.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return max_or_min_pool("max", x, *geometry, where=where, ties=ties, autodiff=autodiff)
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    return max_or_min_pool("max", x, arguments, where=where, ties=ties, autodiff=autodiff)
 
 
 @public
@@ -133,5 +145,5 @@ def min_pool(
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return max_or_min_pool("min", x, *geometry, where=where, ties=ties, autodiff=autodiff)
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    return max_or_min_pool("min", x, arguments, where=where, ties=ties, autodiff=autodiff)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,14 +11,15 @@ import numpy as np
 from jax import Array, lax
 
 from jaxpool._api.max_pool import max_or_min_pool
+from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
+from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels.dtypes import Kind, Ties, is_float
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.morphology import Morphology
-from jaxpool._shards.windowed import checked_array_and_windows
 
 
 @public
@@ -57,8 +59,8 @@ def dilate(
     References:
       `tf.nn.dilation2d`.
     """
-    strided = strides, padding, window_dilation
-    return _dilate_or_erode("max", x, kernel, strided, axes, ties, autodiff)
+    arguments = WindowArguments((), strides, padding, window_dilation, axes=axes)
+    return _dilate_or_erode("max", x, kernel, arguments, ties, autodiff)
 
 
 @public
@@ -93,18 +95,19 @@ def erode(
     References:
       `tf.nn.erosion2d`, which reverses the kernel.
     """
-    strided = strides, padding, window_dilation
-    return _dilate_or_erode("min", x, kernel, strided, axes, ties, autodiff)
+    arguments = WindowArguments((), strides, padding, window_dilation, axes=axes)
+    return _dilate_or_erode("min", x, kernel, arguments, ties, autodiff)
 
 
 def _dilate_or_erode(
-    kind: Kind, x: Any, kernel: Any, strided: tuple[Any, ...], axes: Any, ties: Any, autodiff: Any
+    kind: Kind, x: Any, kernel: Any, arguments: WindowArguments, ties: Ties, autodiff: Autodiff
 ) -> Array:
-    """The dilation (`kind` is "max") or erosion ("min") of x; `strided` are strides, padding and dilation."""
+    """The dilation (`kind` is "max") or erosion ("min") of x; `kernel` has the window shape of the pool."""
     x, original_kernel, kernel = as_array(x), kernel, as_array(kernel, "kernel")
     if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
         rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
         raise wrong_dtype_error("kernel", rule, kernel, "Convert one of them.")
+    axes = arguments.axes
     axes = None if axes is None else normalise_axes(axes, x.ndim, None)
     per_channel = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
     window_shape = kernel.shape[: kernel.ndim - per_channel]
@@ -118,14 +121,15 @@ def _dilate_or_erode(
     if not window_shape:
         rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
         raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
-    geometry = window_shape, *strided, False, pooled_axes
+    arguments = dataclasses.replace(arguments, window_shape=window_shape, axes=pooled_axes)
     is_array = isinstance(original_kernel, jax.Array | np.ndarray)
     values = concrete_values(original_kernel) if is_array else None
     # Adding constants other than 0 rounds, so that elements may tie.
     if values is not None and not values.any():
-        return max_or_min_pool(kind, x, *geometry, ties=ties, autodiff=autodiff)
-    x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
+        return max_or_min_pool(kind, x, arguments, ties=ties, autodiff=autodiff)
+    checked = check_input(x, arguments, ties=ties, autodiff=autodiff)
     channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(window_shape), *channel_shape))
-    op = Morphology(windows.window, ties, range(windows.window.size), kind, channel_axis)
-    return windows.apply(apply, op, x, weights, autodiff=autodiff)
+    window = checked.window
+    op = Morphology(window, ties, range(window.size), kind, channel_axis)
+    return checked.apply(apply, op, x, weights, autodiff=autodiff)

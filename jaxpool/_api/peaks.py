@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal, get_args
 
 from jax import Array, lax
 
+from jaxpool._api.windowed import check_input
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, check_choice
+from jaxpool._geometry.window import Window, WindowArguments
 from jaxpool._kernels.dtypes import Kind, is_tied_with, to_comparison_dtype
 from jaxpool._kernels.slices import store_arguments
 from jaxpool._ops.op import tracing_platform
+from jaxpool._ops.select_pool import select_pool, select_pool_with_tap
 from jaxpool._plan.problem import barrier_of
-from jaxpool._shards.halo import ShardGeometry
-from jaxpool._shards.windowed import checked_array_and_windows, select_pool, select_pool_with_tap
+from jaxpool._shards.halo import ShardedWindows
+from jaxpool._shards.split import run_on_shards
+from jaxpool._shards.windowed import select_pool_of_shard, select_pool_with_tap_of_shard
 
 PeakTies = Literal["first", "last", "all"]
 PEAK_TIES: tuple[PeakTies, ...] = get_args(PeakTies)
 
 
 def _mark_local_extrema(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
-    x, windows = checked_array_and_windows(x, window_shape, padding="SAME", axes=axes)
+    checked = check_input(x, WindowArguments(window_shape, padding="SAME", axes=axes))
     check_choice("ties", ties, PEAK_TIES)
-    return windows.run(_local_extremum_mask, x, kind, ties)
+    if checked.shards is not None:
+        return run_on_shards(_local_extremum_mask, checked.shards, checked.x, kind, ties)
+    return _local_extremum_mask(checked.window, kind, ties, checked.x)
 
 
-def _local_extremum_mask(geometry: ShardGeometry, kind: Kind, ties: PeakTies, x: Array) -> Array:
+def _local_extremum_mask(
+    windows: Window | ShardedWindows, kind: Kind, ties: PeakTies, x: Array
+) -> Array:
     """True for elements of x that are the extremum of their window; `ties` selects among tied elements."""
+    if isinstance(windows, ShardedWindows):
+        window = windows.window
+        pool = functools.partial(select_pool_of_shard, windows)
+        pool_with_tap = functools.partial(select_pool_with_tap_of_shard, windows)
+    else:
+        window = windows
+        pool = functools.partial(select_pool, windows)
+        pool_with_tap = functools.partial(select_pool_with_tap, windows)
     x = lax.stop_gradient(x)
     if ties == "all":
 
         def equals_window_extremum(x: Array) -> Array:
-            key, y = to_comparison_dtype(x), select_pool(geometry, kind, "first", x)
+            key, y = to_comparison_dtype(x), pool(kind, "first", x)
             return is_tied_with(key, to_comparison_dtype(y))
 
         mask: Array = store_arguments(barrier_of(tracing_platform()), equals_window_extremum)(x)
         return mask
-    _, tap = select_pool_with_tap(geometry, kind, ties, x)
+    _, tap = pool_with_tap(kind, ties, x)
     centre_tap = 0  # flat index of an element within the window around it
-    for dim in geometry.window.dims:
+    for dim in window.dims:
         centre_tap = centre_tap * dim.window + dim.low
     return lax.eq(tap, lax.full_like(tap, centre_tap))
 

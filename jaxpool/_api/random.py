@@ -8,9 +8,11 @@ import jax
 from jax import Array
 from jax.sharding import reshard
 
+from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import as_array, is_prng_key
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import check_unsharded, sharding_from_type
 from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,
@@ -21,12 +23,12 @@ from jaxpool._arguments.sizes import (
     normalise_axes,
     static_sizes,
 )
+from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, mean_dtype
 from jaxpool._ops.apply import apply
 from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
 from jaxpool._ops.random_pool import StochasticPool, apply_stochastic_pool, uniform_dtype
-from jaxpool._shards.split import check_unsharded, on_shards, sharding_from_type
-from jaxpool._shards.windowed import checked_array_and_windows
+from jaxpool._shards.split import on_shards
 
 
 def check_prng_key(key: Any, rule: str, hint: str) -> None:
@@ -113,8 +115,10 @@ def _fractional_pool(
         check_fits_int32_indices("x", op.window.input_shape)
     random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
     samples = jax.random.uniform(key, (len(op.dims), *random_shape), uniform_dtype(x.dtype))
-    local_samples = [sharding.local_shard(u) if sharding else u for u in samples]
     x = x if op_type is FractionalMax else as_float(x)
+    if sharding is None:
+        return apply(op_type(op.dims), x, *samples)
+    local_samples = map(sharding.local_shard, samples)
     return on_shards(apply, sharding, x, *local_samples, settings=(op_type(op.dims),))
 
 
@@ -188,12 +192,12 @@ def stochastic_pool(
     if key is not None:
         hint = "Pass jax.random.key(0), say, or None to evaluate."
         check_prng_key(key, "a PRNG key or None", hint)
-    x, windows = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
-    samples: list[Array] = []
+    checked = check_input(x, WindowArguments(window_shape, strides, padding, axes=axes))
+    x, samples = checked.x, list[Array]()
     if key is not None:
-        x_sharding = windows.sharding
+        x_sharding = None if checked.shards is None else checked.shards.sharding
         global_shape = x_sharding.global_shape(x.shape) if x_sharding else x.shape
-        sample_shape = windows.window.pooled_shape(global_shape)
+        sample_shape = checked.window.pooled_shape(global_shape)
         weight_dtype = accumulator_dtype(mean_dtype(x.dtype))
         sample = jax.random.uniform(key, sample_shape, weight_dtype)
         if x_sharding:
@@ -201,4 +205,4 @@ def stochastic_pool(
         elif any(jax.typeof(x).sharding.spec):  # x is sharded along axes of symbolic sizes
             sample = reshard(sample, jax.typeof(x).sharding)
         samples = [sample]
-    return windows.apply(apply_stochastic_pool, StochasticPool(windows.window), x, *samples)
+    return checked.apply(apply_stochastic_pool, StochasticPool(checked.window), x, *samples)

@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from jax import Array, lax
 
+from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.decorator import public
+from jaxpool._arguments.sharding import check_unsharded, sharding_from_type
 from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,
@@ -20,14 +22,13 @@ from jaxpool._arguments.sizes import (
     normalise_axis,
     static_sizes,
 )
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Window, WindowArguments
 from jaxpool._kernels.dtypes import Ties, accumulator_dtype, as_float, cast, mean_dtype
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.masked import masked_rank
 from jaxpool._ops.rank_pool import KMax, RankPool, apply_rank_pool
 from jaxpool._plan.rank_pool import Rank
-from jaxpool._shards.split import check_unsharded, on_shards, sharding_from_type
-from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask
+from jaxpool._shards.split import on_shards
 
 # Names of methods of `numpy.quantile`.
 MedianMethod = Literal["higher", "lower", "midpoint"]
@@ -84,8 +85,8 @@ def median_pool(
       `scipy.ndimage.median_filter`, which pads its border with elements; `torch.median` is "lower", `jnp.median` is
       "midpoint"; Batcher, Sorting Networks and their Applications.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, _, pool_rank = _check_rank_pool_arguments(x, *geometry, where, ties, autodiff)
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    x, _, pool_rank = _check_rank_pool_arguments(x, arguments, where, ties, autodiff)
     check_choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
         return pool_rank(method, x)
@@ -134,27 +135,26 @@ def rank_pool(
     References:
       `scipy.ndimage.rank_filter`.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, window, pool_rank = _check_rank_pool_arguments(x, *geometry, where, ties, autodiff)
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    x, window, pool_rank = _check_rank_pool_arguments(x, arguments, where, ties, autodiff)
     element_counts = [dim.num_taps_inside(dim.representative_windows()) for dim in window.dims]
     min_elements = math.prod(int(counts.min()) for counts in element_counts)
     return pool_rank(check_rank_in_range(rank, min_elements), x)
 
 
 def _check_rank_pool_arguments(
-    x: Any, *arguments: Any
+    x: Any, arguments: WindowArguments, where: Any, ties: Ties, autodiff: Autodiff
 ) -> tuple[Array, Window, Callable[[Rank, Array], Array]]:
     """x as an array, the window, and a function that returns the element at a rank of each window of an array."""
-    *geometry, where, ties, autodiff = arguments
-    x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
-    mask = checked_window_mask(x, windows, where)
+    checked = check_input(x, arguments, ties=ties, autodiff=autodiff)
+    window, mask = checked.window, checked.checked_mask(where)
 
     def pool_element_at_rank(rank: Rank, x: Array) -> Array:
-        op = RankPool(windows.window, ties, range(windows.window.size), rank)
+        op = RankPool(window, ties, range(window.size), rank)
         pool = apply_rank_pool if mask is None else masked_rank
-        return windows.apply(pool, op, x, mask=mask, autodiff=autodiff)
+        return checked.apply(pool, op, x, mask=mask, autodiff=autodiff)
 
-    return x, windows.window, pool_element_at_rank
+    return checked.x, window, pool_element_at_rank
 
 
 def check_rank_in_range(rank: Any, num_elements: int) -> int:
@@ -199,5 +199,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     num_elements = checked_int("k", k, rule, hint, range(1, size + 1), "Pass an int.")
     sharding = sharding_from_type(x)
     op = KMax(int_axis, size, num_elements)
-    # Runs on each shard, because XLA would all-gather x along its sharded axes.
+    if sharding is None:
+        return apply(op, x)
+    # XLA would all-gather x along its sharded axes.
     return on_shards(apply, sharding, x, settings=(op,))

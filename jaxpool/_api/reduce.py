@@ -14,6 +14,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask, as_real_array, is_array
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import sharding_from_type
 from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,
@@ -27,8 +28,8 @@ from jaxpool._kernels.dtypes import Kind, Ties
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.elementwise import Extremum, match_shardings
 from jaxpool._ops.reduction import max_or_min
-from jaxpool._shards.split import drop_unit_axes, sharding_from_type
-from jaxpool._shards.whole import reduce_whole_axes
+from jaxpool._shards.split import drop_unit_axes
+from jaxpool._shards.whole import reduce_sharded
 
 AxisArgument = int | Sequence[int] | None
 
@@ -105,9 +106,11 @@ def _reduce_extremum(
             raise ArgumentError("initial", rule, None, "It is the result of no elements.")
     initial_scalar = None if initial is None else _as_initial_scalar(initial, x.dtype)
     sharding = sharding_from_type(x)
-    if sharding and all(sharding.num_shards(entry) == 1 for entry in axes):
-        x, sharding = drop_unit_axes(sharding, x, axes), None
-    y = reduce_whole_axes(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
+    if sharding is None or all(sharding.num_shards(entry) == 1 for entry in axes):
+        x = drop_unit_axes(sharding, x, axes)
+        y = max_or_min(x, axes, kind, ties, autodiff, keepdims, mask)
+    else:
+        y = reduce_sharded(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
     if initial_scalar is None:
         return y
     y, initial_scalar = match_shardings([y, initial_scalar])

@@ -19,6 +19,7 @@ from jaxpool._api.max_pool import max_pool
 from jaxpool._arguments.arrays import as_array, as_integer_array, checked_float
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import check_unsharded, context_axes
 from jaxpool._arguments.sizes import (
     IntOrInts,
     check_bool,
@@ -37,7 +38,6 @@ from jaxpool._ops.apply import apply
 from jaxpool._ops.box_max import BoxMax
 from jaxpool._ops.box_mean import BoxMean, apply_box_mean
 from jaxpool._plan.boxes import boxes_in_memory, gathers_points
-from jaxpool._shards.split import check_unsharded, context_axes
 
 # Added to a level before rounding down, as in torchvision, so that rounding errors do not lower a whole-number level.
 _LEVEL_ROUNDING_MARGIN = 1e-6

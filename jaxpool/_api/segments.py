@@ -23,6 +23,7 @@ from jaxpool._arguments.arrays import (
 )
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import check_unsharded
 from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,
@@ -35,7 +36,6 @@ from jaxpool._kernels.segments import Segments, clip_segment_ids
 from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._ops.soft_segments import SegmentSoftmax, apply_logsumexp
-from jaxpool._shards.split import check_unsharded
 
 
 class _Rows(NamedTuple):

@@ -16,7 +16,12 @@ from jaxpool._arguments.arrays import as_array, is_array
 from jaxpool._arguments.calls import FunctionWrapper
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
-from jaxpool._shards.split import ArraySharding, check_divisible, context_axes, find_sharding
+from jaxpool._arguments.sharding import (
+    ArraySharding,
+    check_divisible,
+    context_axes,
+    find_sharding,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,15 +7,18 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import as_coefficient, checked_float
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
+from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import fill_masked, masked_soft
-from jaxpool._ops.power_pool import MeanPool
+from jaxpool._ops.power_pool import MeanPool, norm
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
-from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask, norm_pool
+from jaxpool._shards.split import run_on_shards
+from jaxpool._shards.windowed import norm_pool_of_shard
 
 
 @public
@@ -62,12 +65,15 @@ def lp_pool(
       `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` uses powers of x itself and scales short windows up to the
       full size. An odd p gives NaN there for a negative sum.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, windows = checked_array_and_windows(x, *geometry)
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    checked = check_input(x, arguments)
     exponent = checked_float("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
-    mask = checked_window_mask(x, windows, where)
+    mask = checked.checked_mask(where)
+    x = dtypes.as_float(checked.x)
     x = x if mask is None else fill_masked(x, mask, 0)
-    return windows.run(norm_pool, x, exponent)
+    if checked.shards is not None:
+        return run_on_shards(norm_pool_of_shard, checked.shards, x, exponent)
+    return norm(checked.window, exponent, x)
 
 
 @public
@@ -120,30 +126,28 @@ def gem_pool(
     References:
       Radenovic, Tolias and Chum, "Fine-tuning CNN Image Retrieval with No Human Annotation", arXiv:1711.02512.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, windows = checked_array_and_windows(x, *geometry)
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    checked = check_input(x, arguments)
     rule, hint = "a finite number above 0", "Leave it out for 1e-6."
     min_value = checked_float("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
-    rule, shape = "a finite number other than 0", windows.pooled_shape(x.shape)
+    rule, shape = "a finite number other than 0", checked.output_shape
     static_p, operands = as_coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
-    op = MeanPool(windows.window, static_p, min_value)
-    return windows.apply(apply_ranged, op, dtypes.as_float(x), *operands)
+    op = MeanPool(checked.window, static_p, min_value)
+    return checked.apply(apply_ranged, op, dtypes.as_float(checked.x), *operands)
 
 
 def _soft_pool(
-    op_class: type[SoftPool], x: Any, *geometry: Any, temperature: Any, where: Any
+    op_class: type[SoftPool], x: Any, arguments: WindowArguments, temperature: Any, where: Any
 ) -> Array:
-    x, windows = checked_array_and_windows(x, *geometry)
-    is_valid, shape = lambda t: 0 < t < math.inf, windows.pooled_shape(x.shape)
+    checked = check_input(x, arguments)
+    rule, shape = "a finite number above 0", checked.output_shape
     static_t, operands = as_coefficient(
-        "temperature", temperature, "a finite number above 0", is_valid, shape
+        "temperature", temperature, rule, lambda t: 0 < t < math.inf, shape
     )
-    x = dtypes.as_float(x)
-    mask = checked_window_mask(x, windows, where)
-    op = op_class(windows.window, static_t, is_masked=mask is not None)
-    if mask is None:
-        return windows.apply(apply_ranged, op, x, *operands)
-    return windows.apply(masked_soft, op, x, *operands, mask=mask)
+    x, mask = dtypes.as_float(checked.x), checked.checked_mask(where)
+    op = op_class(checked.window, static_t, is_masked=mask is not None)
+    pool = apply_ranged if mask is None else masked_soft
+    return checked.apply(pool, op, x, *operands, mask=mask)
 
 
 @public
@@ -195,8 +199,8 @@ def logsumexp_pool(
       Pinheiro and Collobert, "From Image-level to Pixel-level Labeling with Convolutional Networks", arXiv:1411.6228,
       with a mean instead of the sum.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return _soft_pool(LogSumExpPool, x, *geometry, temperature=temperature, where=where)
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    return _soft_pool(LogSumExpPool, x, arguments, temperature, where)
 
 
 @public
@@ -241,5 +245,5 @@ def softmax_pool(
     References:
       Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool", arXiv:2101.00440.
     """
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return _soft_pool(SoftmaxPool, x, *geometry, temperature=temperature, where=where)
+    arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    return _soft_pool(SoftmaxPool, x, arguments, temperature, where)

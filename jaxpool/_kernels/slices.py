@@ -33,7 +33,8 @@ from jax.sharding import reshard
 
 from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.window import Phases, Region, Window, total_positions
+from jaxpool._geometry.access import Phases, Region, total_positions
+from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import cast, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind, Layout
 

@@ -7,7 +7,7 @@ each pooled axis becomes an axis of windows and an axis of taps (indices within 
 import dataclasses
 import functools
 import operator
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -23,14 +23,16 @@ from jaxpool._kernels.dtypes import (
     TieOrder,
     Ties,
     accumulator_dtype,
+    as_float,
     is_float,
     reduction_identity,
 )
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
-from jaxpool._kernels.positions import gather_at_flat_index
+from jaxpool._kernels.positions import gather_at_flat_index, input_position_of_tap
 from jaxpool._kernels.reduce import max_or_min_over_axes
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
+from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
@@ -159,6 +161,9 @@ def _packed_axis(window: Window) -> int:
     return max(dims, key=lambda pair: pair[0].out * pair[0].window)[1] - 1
 
 
+AdaptiveKind = Literal["max", "mean", "argmax"]
+
+
 def adaptive_max_op(window: Window, ties: Ties | TieOrder, *, saves_index: bool = False) -> Op:
     """The op of an adaptive max pool. With `saves_index`, its residual is a window index, unless ties are split."""
     if not is_ordinary_pool(window):
@@ -172,3 +177,27 @@ def adaptive_max_op(window: Window, ties: Ties | TieOrder, *, saves_index: bool 
 def adaptive_avg_op(window: Window) -> Op:
     """The op of an adaptive average pool."""
     return SumPool(window, "counted") if is_ordinary_pool(window) else AdaptiveMean(window)
+
+
+def adaptive_max_pool_with_position(
+    window: Window, ties: Ties, x: Array, autodiff: Autodiff = "jvp"
+) -> tuple[Array, Array]:
+    """The adaptive max pool, and the flat position of each maximum; the first position if `ties` is "split"."""
+    op = adaptive_max_op(window, "first" if ties == "split" else ties, saves_index=True)
+    if ties == "split":
+        y = apply(adaptive_max_op(window, ties), x, autodiff=autodiff)
+        _, tap = apply_with_residual(op, lax.stop_gradient(x), autodiff=autodiff)
+    else:
+        y, tap = apply_with_residual(op, x, autodiff=autodiff)
+    return y, input_position_of_tap(tap, window)
+
+
+def adaptive_pool(
+    kind: AdaptiveKind, window: Window, ties: Ties, x: Array, autodiff: Autodiff = "jvp"
+) -> Any:
+    """The adaptive max or mean pool of x; for "argmax" the maxima and their flat positions."""
+    if kind == "argmax":
+        return adaptive_max_pool_with_position(window, ties, x, autodiff)
+    if kind == "mean":
+        return apply(adaptive_avg_op(window), as_float(x), autodiff=autodiff)
+    return apply(adaptive_max_op(window, ties), x, autodiff=autodiff)

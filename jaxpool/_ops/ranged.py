@@ -18,7 +18,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from jaxpool._geometry.window import Axis, Window, covered_elements_mask, covers_all_elements
+from jaxpool._geometry.access import covered_elements_mask, covers_all_elements
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels.dtypes import (
     DType,
     accumulator_dtype,

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jax import Array, lax
@@ -12,7 +12,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, is_float
+from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float, is_float
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.split_ties import divide_by_num_tied
@@ -149,4 +149,22 @@ def max_or_min(
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
     mask = () if where is None else (where,)
     y = apply(op, x, *mask, autodiff="jvp" if mask else autodiff)
+    return y if keepdims else lax.squeeze(y, axes)
+
+
+def reduce_axes(
+    kind: Kind | Literal["mean"],
+    x: Array,
+    axes: tuple[int, ...],
+    where: Array | None = None,
+    keepdims: bool = True,
+    ties: Ties = "first",
+    autodiff: Autodiff = "jvp",
+) -> Array:
+    """The maximum, minimum or mean over distinct non-negative `axes`, as in `max_or_min`."""
+    if kind != "mean":
+        return max_or_min(x, axes, kind, ties, autodiff, keepdims, where)
+    mask = () if where is None else (where,)
+    op = MeanReduction(axes, tuple(x.shape[axis] for axis in axes))
+    y = apply(op, as_float(x), *mask, autodiff=autodiff)
     return y if keepdims else lax.squeeze(y, axes)

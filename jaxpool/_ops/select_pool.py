@@ -1,4 +1,4 @@
-"""Max and min pools over windows. `pool_op` chooses the op, which determines the residual.
+"""Max and min pools over windows. `pool_op` chooses the op, which determines the residual; `select_pool` applies it.
 
 If x contains masked elements or padding of a shard, an extra argument of `primal` marks the elements to select from.
 """
@@ -16,6 +16,7 @@ from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, reduction_identity
 from jaxpool._kernels.select import pick, route, select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter, shared_window_extrema
 from jaxpool._kernels.slices import materialise
+from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.chosen import TapResidualPool
 from jaxpool._ops.op import Op, problem_of, tracing_platform
 from jaxpool._ops.reduction import Reduction
@@ -145,3 +146,20 @@ def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, saves_index: b
     if ties == "split":
         return (TieBitsPool if residual_kind == "bits" else FindTiesPool)(window, kind)
     return (InputResidualPool if residual_kind == "input" else SelectPool)(window, kind, ties)
+
+
+def select_pool(
+    window: Window, kind: Kind, ties: Ties | TieOrder, x: Array, autodiff: Autodiff = "jvp"
+) -> Array:
+    """The max or min pool of x."""
+    return apply(pool_op(window, kind, ties), x, autodiff=autodiff)
+
+
+def select_pool_with_tap(
+    window: Window, kind: Kind, ties: Ties | TieOrder, x: Array, autodiff: Autodiff = "jvp"
+) -> tuple[Array, Array]:
+    """The max or min pool of x, and the tap of each selected element; of the first element if `ties` is "split"."""
+    if ties == "split":
+        _, tap = select_pool_with_tap(window, kind, "first", lax.stop_gradient(x), autodiff)
+        return select_pool(window, kind, "split", x, autodiff), tap
+    return apply_with_residual(SelectPool(window, kind, ties), x, autodiff=autodiff)

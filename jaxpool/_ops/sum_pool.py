@@ -18,6 +18,9 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
 
+# No divisor, the number of elements with or without padding, or a number
+Divisor = Literal["not", "counted", "real"] | float
+
 
 def element_counts(window: Window, kind: CountKind, y: Array) -> Array:
     """The number of elements of each window, at least 1, in the dtype of y; a scalar if all windows have as many."""
@@ -51,7 +54,7 @@ class SumPool(Op):
     """
 
     window: Window
-    divisor_kind: Literal["not", "counted", "real"] | float = "not"
+    divisor_kind: Divisor = "not"
     stores_result: bool = False
 
     linear_in_x = True

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.window import Axis, Window, max_elements_per_position, window_access
+from jaxpool._geometry.access import max_elements_per_position, window_access
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.problem import (
     BarrierKind,
     Layout,

@@ -19,19 +19,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeVar
 
-from jaxpool._geometry.adaptive import RaggedAxis
-from jaxpool._geometry.window import (
-    Axis,
+from jaxpool._geometry.access import (
     AxisAccess,
     Phases,
     Region,
-    Window,
-    replace_sizes,
     split_into_regions,
     total_positions,
     whole_region,
     window_access,
 )
+from jaxpool._geometry.adaptive import RaggedAxis
+from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu", "portable"]  # "portable": any other platform

@@ -6,16 +6,14 @@ import math
 import operator
 from collections.abc import Sequence
 
-from jaxpool._geometry.window import (
-    Axis,
+from jaxpool._geometry.access import (
     AxisAccess,
     Phases,
-    Window,
     max_elements_per_position,
-    replace_sizes,
     total_positions,
     window_access,
 )
+from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._plan.problem import (
     BarrierKind,
     Layout,

@@ -25,6 +25,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import ArraySharding
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
@@ -200,11 +202,12 @@ class Strip:
 
 
 @dataclasses.dataclass(frozen=True)
-class ShardGeometry:
+class ShardedWindows:
     """A `window` over a sharded global array, with one entry of `halos` per pooled axis that is sharded."""
 
     window: Window
     halos: tuple[Halo, ...]
+    sharding: ArraySharding
 
     @property
     def extended_window(self) -> Window:
@@ -264,9 +267,19 @@ class ShardGeometry:
             x = halo.extend(x, fill)
         return x
 
+    def check_reflection(self, arg_name: str = "x") -> None:
+        """Raise unless each shard with its halo contains all rows that reflection padding reads at the array's ends."""
+        for halo in self.halos:
+            if any(max(ends) >= halo.num_rows - sum(ends) for ends in halo.pad_rows if any(ends)):
+                axis, size = halo.dim.axis, halo.dim.size
+                rule = f"of more rows in each of its {halo.num_shards} shards along axis {axis}, "
+                rule += "where it is reflected"
+                hint = "Use fewer devices there."
+                raise ArgumentError(arg_name, rule, size, hint, attribute=f"shape[{axis}]")
+
 
 def pool_with_halo(
-    geometry: ShardGeometry, pool: Callable[..., Array], op: Any, has_mask: bool, *xs: Array
+    windows: ShardedWindows, pool: Callable[..., Array], op: Any, has_mask: bool, *xs: Array
 ) -> Array:
     """`pool(op, *xs)` of the shard `xs[0]` and its halo, and if `has_mask` of the shard `xs[1]` of a `where` mask.
 
@@ -274,18 +287,18 @@ def pool_with_halo(
     number of cropped rows, so `lax.switch` has a branch for each number.
     """
     num_extended = 2 if has_mask else 1
-    extended = [geometry.extend(x, 0) for x in xs[:num_extended]]
+    extended = [windows.extend(x, 0) for x in xs[:num_extended]]
     branch_index = jnp.zeros((), np.int32)
-    padding_cases = [sorted(set(halo.pad_rows)) for halo in geometry.halos]
-    for halo, cases in zip(geometry.halos, padding_cases, strict=True):
+    padding_cases = [sorted(set(halo.pad_rows)) for halo in windows.halos]
+    for halo, cases in zip(windows.halos, padding_cases, strict=True):
         case = np.asarray([cases.index(ends) for ends in halo.pad_rows], np.int32)
         branch_index = branch_index * np.int32(len(cases)) + jnp.asarray(case)[halo.shard_id()]
 
     def pool_cropped(pad_rows: Sequence[Ends], *xs: Array) -> Array:
-        axes = [halo.dim.axis for halo in geometry.halos]
+        axes = [halo.dim.axis for halo in windows.halos]
         padding = [(-low, -high, 0) for low, high in pad_rows]
         cropped = [slices.pad(x, axes, padding, 0) for x in xs[:num_extended]]
-        cropped_op = dataclasses.replace(op, window=geometry.cropped_window(pad_rows))
+        cropped_op = dataclasses.replace(op, window=windows.cropped_window(pad_rows))
         return pool(cropped_op, *cropped, *xs[num_extended:])
 
     branches = [functools.partial(pool_cropped, ends) for ends in itertools.product(*padding_cases)]

@@ -18,6 +18,7 @@ from jax.sharding import AxisType
 
 from jaxpool._arguments.arrays import concrete_values, varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import ArraySharding, axes_of_type, check_divisible
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import indices_to_positions
 from jaxpool._kernels.slices import (
@@ -29,7 +30,7 @@ from jaxpool._kernels.slices import (
 from jaxpool._ops.apply import apply
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
-from jaxpool._shards.split import ArraySharding, axes_of_type, check_divisible, on_shards
+from jaxpool._shards.split import on_shards
 
 
 def _shard_halo(axis: int, mesh_axes: tuple[str, ...], num_shards: int, rows: int) -> Halo:

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._arguments.sharding import ArraySharding, MeshAxes
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype
 from jaxpool._kernels.reduce import attains_extremum
@@ -17,9 +18,9 @@ from jaxpool._kernels.slices import store_arguments
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.op import tracing_platform
 from jaxpool._ops.ranged import zeros_with_tangent
-from jaxpool._ops.reduction import MeanReduction, Reduction, max_or_min
+from jaxpool._ops.reduction import MeanReduction, Reduction
 from jaxpool._plan.problem import barrier_of
-from jaxpool._shards.split import ArraySharding, MeshAxes, on_shards
+from jaxpool._shards.split import on_shards
 
 
 def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask: Array) -> Array:
@@ -98,9 +99,9 @@ def _mean(
     return (lax.psum(local_sum, mesh_names) / count).astype(dtype)
 
 
-def reduce_whole_axes(
+def reduce_sharded(
     kind: Kind | Literal["mean"],
-    sharding: ArraySharding | None,
+    sharding: ArraySharding,
     x: Array,
     axes: tuple[int, ...],
     mask: Array | None = None,
@@ -108,34 +109,30 @@ def reduce_whole_axes(
     ties: Ties = "first",
     autodiff: Autodiff = "jvp",
 ) -> Array:
-    """The maximum, minimum or mean over `axes`; the first tie is in row-major order. `mask` is a `where` mask."""
-    if sharding is None and kind != "mean":
-        return max_or_min(x, axes, kind, ties, autodiff, keepdims, mask)
+    """The maximum, minimum or mean of a sharded x over `axes`. The first tie is in row-major order of the global array.
+
+    `mask` is a `where` mask.
+    """
     if kind == "min":
-        y = reduce_whole_axes("max", sharding, _negate(x), axes, mask, keepdims, ties, autodiff)
+        y = reduce_sharded("max", sharding, _negate(x), axes, mask, keepdims, ties, autodiff)
         return _negate(y)
-    shape = sharding.global_shape(x.shape) if sharding else x.shape
-    mesh_axes = tuple(sharding.mesh_axes[axis] for axis in axes) if sharding else ()
-    sizes = tuple(shape[axis] for axis in axes)
-    dtype = dtypes.mean_dtype(x.dtype)
-    masks = () if mask is None else (slices.broadcast_like(mask, x) if sharding else mask,)
+    shape = sharding.global_shape(x.shape)
+    mesh_axes = tuple(sharding.mesh_axes[axis] for axis in axes)
+    masks = () if mask is None else (slices.broadcast_like(mask, x),)
     body: Callable[..., Array]
     settings: tuple[Any, ...]
     if not any(mesh_axes):
+        sizes = tuple(shape[axis] for axis in axes)
         x = x if kind == "max" else dtypes.as_float(x)
         op = Reduction("max", ties, axes, sizes) if kind == "max" else MeanReduction(axes, sizes)
         body, settings = apply, (op,)
     elif kind == "max":
         body, settings = _max, (axes, mesh_axes, ties)
     else:
-        body, settings = _mean, (axes, mesh_axes, math.prod(sizes), dtype)
-    if sharding is None:
-        y = body(*settings, x, *masks)
-    else:
-        spec = sharding.replicate_axes(axes).spec
-        y = on_shards(
-            body, sharding, x, *masks, settings=settings, out_spec=spec, autodiff=autodiff
-        )
+        size = math.prod(shape[axis] for axis in axes)
+        body, settings = _mean, (axes, mesh_axes, size, dtypes.mean_dtype(x.dtype))
+    spec = sharding.replicate_axes(axes).spec
+    y = on_shards(body, sharding, x, *masks, settings=settings, out_spec=spec, autodiff=autodiff)
     return y if keepdims else lax.squeeze(y, axes)
 
 

@@ -32,9 +32,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._ops.select_pool import pool_op
-from jaxpool._ops.sum_pool import SumPool
-from jaxpool._shards.windowed import apply_by_type
+from jaxpool._shards.windowed import select_pool_by_type, sum_pool_by_type
 
 DivisorRule = Literal["not", "counted", "real"]
 
@@ -94,14 +92,12 @@ def pool_with_one_op(
     has_empty = divisor_rule == "real" and any(dim.first_empty_window() is not None for dim in dims)
     if has_empty or window.pooled_shape(x.shape) != reduction.shape:
         return None
-    kind = reduction.kind
-    op = (
-        SumPool(window, divisor_rule)
-        if kind == "sum"
-        else pool_op(window, cast(Kind, kind), "first")
-    )
+    x = x.astype(reduction.dtype)
     try:
-        y = apply_by_type(op, x.astype(reduction.dtype))
+        if reduction.kind == "sum":
+            y = sum_pool_by_type(window, divisor_rule, x)
+        else:
+            y = select_pool_by_type(window, cast(Kind, reduction.kind), "first", x)
     except ArgumentError:  # shards of unequal sizes
         return None
     return as_weakly_typed(y) if reduction.weak_type else y

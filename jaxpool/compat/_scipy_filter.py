@@ -16,6 +16,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.rank import check_rank_in_range
+from jaxpool._api.windowed import PoolInput
 from jaxpool._arguments.arrays import as_array, checked_float, is_number
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import (
@@ -35,7 +36,7 @@ from jaxpool._ops.rank_pool import RankPool, apply_rank_pool
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.rank_pool import Rank
-from jaxpool._shards.split import shard_pool_by_window
+from jaxpool._shards.split import sharded_windows
 from jaxpool.compat._scipy_args import (
     JNP_PAD_MODES,
     MAX_BORDER_REPEATS,
@@ -242,14 +243,14 @@ class Filter:
         modes = tuple(JNP_PAD_MODES[self.modes[self.axes.index(axis)]] for axis in axes)
         window = make_window(xs[0].shape, window_shape, padding=padding, axes=axes)
         op = ExtendedBorderPool(window, modes, self.arguments["cval"], pool, make_op(window))
-        windows = shard_pool_by_window(xs[0], window)
-        for halo in windows.halos:
+        shards = sharded_windows(xs[0], window)
+        for halo in () if shards is None else shards.halos:
             if modes[axes.index(halo.dim.axis)] == "wrap":
                 rule = f"another where axis {halo.dim.axis} of input lies on several devices"
                 raise ArgumentError("mode", rule, self.arguments["mode"], "Use 'nearest', say.")
-        if {"symmetric", "reflect"}.intersection(modes):
-            windows.check_reflection("input")
-        return windows.apply(pool_with_extended_border, op, *xs)
+        if shards is not None and {"symmetric", "reflect"}.intersection(modes):
+            shards.check_reflection("input")
+        return PoolInput(xs[0], window, shards).apply(pool_with_extended_border, op, *xs)
 
     def _filter_by_rank(
         self, x: Array, rank: Rank, window_shape: tuple[int, ...], taps: np.ndarray

@@ -17,7 +17,7 @@ from jaxpool._arguments.arrays import as_array, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import is_int, is_tuple_or_list
 from jaxpool._geometry.window import Window, make_window
-from jaxpool._shards.split import shard_pool_by_window
+from jaxpool._shards.split import sharded_windows
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -145,7 +145,7 @@ def make_torch_window(
         axes=spatial_axes(x, num_spatial_dims),
         empty_windows="allow",
     )
-    shard_pool_by_window(x, window)  # raises if shards would have unequal sizes
+    sharded_windows(x, window)  # raises if shards would have unequal sizes
     return window
 
 

@@ -12,15 +12,14 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._api.argmax import max_pool_with_position
 from jaxpool._arguments.arrays import as_real_array, is_array, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, is_int, is_tuple_or_list
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
-from jaxpool._ops.select_pool import SelectPool
-from jaxpool._ops.sum_pool import SumPool
-from jaxpool._shards.split import shard_pool_by_window
-from jaxpool._shards.windowed import apply_by_type, max_pool_with_position
+from jaxpool._shards.split import sharded_windows
+from jaxpool._shards.windowed import select_pool_by_type, sum_pool_by_type
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import (
     FLOAT_DTYPES,
@@ -87,12 +86,12 @@ def _max_pool(
             check_fits_int32_indices("input", window.input_shape)
     if not return_indices:
         return _max_of_windows(x, window)
-    return shard_pool_by_window(x, window).run(max_pool_with_position, x, "last_nan")
+    return max_pool_with_position(window, sharded_windows(x, window), "last_nan", x)
 
 
 def _max_of_windows(x: Array, window: Window) -> Array:
     """The largest element of each window. The first tied element or the last NaN is selected, as in PyTorch."""
-    return apply_by_type(SelectPool(window, "max", "last_nan"), x)
+    return select_pool_by_type(window, "max", "last_nan", x)
 
 
 max_pool1d = make_pool(1, _max_pool, _MAX_POOL_DOC)
@@ -163,10 +162,10 @@ def _avg_pool(
         if num_spatial_dims == 3 and any(dim.window > dim.size for dim in window.dims):
             rule, hint = "at most the input, without its padding", "Use jaxpool.avg_pool."
             raise ArgumentError("kernel_size", rule, kernel_size, hint)
-        op = SumPool(window, _divisor_rule(divisor_override, count_include_pad))
+        divisor = _divisor_rule(divisor_override, count_include_pad)
         if x.dtype in FLOAT_DTYPES:
-            return apply_by_type(op, x)
-        return jnp.trunc(apply_by_type(op, x.astype(jnp.float64))).astype(x.dtype)
+            return sum_pool_by_type(window, divisor, x)
+        return jnp.trunc(sum_pool_by_type(window, divisor, x.astype(jnp.float64))).astype(x.dtype)
 
 
 def _avg_pool1d(
@@ -274,7 +273,7 @@ def _lp_pool(
         return -_max_of_windows(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOAT_DTYPES else jnp.dtype(np.float32)
     wide_x = x.astype(dtypes.accumulator_dtype(dtype))
-    total = apply_by_type(SumPool(window), wide_x**norm)
+    total = sum_pool_by_type(window, "not", wide_x**norm)
     is_zero = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
     root = jnp.where(is_zero, 1, total) ** (1 / norm)
     return jnp.where(is_zero, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jaxpool._geometry import window
+from jaxpool._geometry import access
 from jaxpool._geometry.window import Axis
 
 axis_strategy = st.builds(
@@ -23,14 +23,14 @@ axis_strategy = st.builds(
 
 
 def phases_of(dim, transposed):
-    each = window.window_access(dim)
+    each = access.window_access(dim)
     return each.transposed() if transposed else (each,)
 
 
 @given(axis_strategy, st.booleans(), st.booleans())
 def test_regions_cover_each_position_once(dim, transposed, at_ends):
     phases = phases_of(dim, transposed)
-    regions = window.split_into_regions([phases], separate_ends=at_ends)
+    regions = access.split_into_regions([phases], separate_ends=at_ends)
     held = [
         position * len(phases) + phase
         for cut in regions
@@ -51,7 +51,7 @@ def test_regions_cover_each_position_once(dim, transposed, at_ends):
 @given(axis_strategy)
 def test_transpose_matches_window_access(dim):
     """Compares taps too, because a cotangent selects its element by tap."""
-    each = window.window_access(dim, tap_stride=7)
+    each = access.window_access(dim, tap_stride=7)
     gave = {
         (offset + each.stride * output, output, tap)
         for output in range(each.out)
@@ -68,14 +68,14 @@ def test_transpose_matches_window_access(dim):
     }
     assert got == gave
     most = max(sum(element == one for element, *_ in gave) for one in range(dim.size))
-    assert most <= window.max_elements_per_position(phases)
+    assert most <= access.max_elements_per_position(phases)
 
 
 @given(axis_strategy, st.booleans())
 def test_gather_tables_clamp_missing_elements(dim, transposed):
     phases = phases_of(dim, transposed)
-    tables = window.gather_tables(phases)
-    for position in range(window.total_positions(phases)):
+    tables = access.gather_tables(phases)
+    for position in range(access.total_positions(phases)):
         row, phase = divmod(position, len(phases))
         each = phases[phase]
         named = [(each.stride * row + offset, tap) for offset, tap in each.tap_offsets]
@@ -98,7 +98,7 @@ def test_slice_elements_shifts_offsets(dim, transposed):
 
 @given(axis_strategy, st.sampled_from((1, 5)))
 def test_window_access_matches_tap_positions(dim, unit):
-    reads = window.window_access(dim, unit)
+    reads = access.window_access(dim, unit)
     assert [tap for _, tap in reads.tap_offsets] == [unit * tap for tap in range(dim.window)]
     positions = dim.tap_positions()
     assert positions.dtype == np.int32
@@ -110,6 +110,6 @@ def test_window_access_matches_tap_positions(dim, unit):
 @given(axis_strategy)
 @example(Axis(0, size=2, window=1, stride=1, dilation=1, low=-1, high=0, out=1))
 def test_covered_elements_mask(dim):
-    want, got = np.isin(np.arange(dim.size), dim.tap_positions()), window.covered_elements_mask(dim)
+    want, got = np.isin(np.arange(dim.size), dim.tap_positions()), access.covered_elements_mask(dim)
     assert (got is None) == want.all()
     np.testing.assert_array_equal(want, True if got is None else got)

@@ -10,11 +10,7 @@ from hypothesis import given
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import (
-    MAX_WINDOW_OVERHANG,
-    make_window,
-    replace_sizes,
-)
+from jaxpool._geometry.window import MAX_WINDOW_OVERHANG, make_window, replace_sizes
 from jaxpool.testing import Geometry, geometries
 from jaxpool.testing._windows import NoWindowError, sliding_windows
 

@@ -28,7 +28,8 @@ import itertools
 import math
 from pathlib import Path
 
-from jaxpool._geometry.window import Window, make_window, max_elements_per_position
+from jaxpool._geometry.access import max_elements_per_position
+from jaxpool._geometry.window import Window, make_window
 from jaxpool._plan.max_pool import (
     choose_residual,
     plan_max,

@@ -15,9 +15,9 @@ from jax.sharding import PartitionSpec as P
 import jaxpool
 from jaxpool import sharded
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import sharding_from_type
 from jaxpool._geometry.window import make_window
 from jaxpool._shards.halo import Halo
-from jaxpool._shards.split import sharding_from_type
 from jaxpool._shards.unpool import _check_adjacent as check_near
 from jaxpool._shards.unpool import _shard_halo as halo_of
 from tests.support import bad_calls

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import GatherTable, Phases, gather_tables, max_elements_per_position
+from jaxpool._geometry.access import GatherTable, Phases, gather_tables, max_elements_per_position
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, index_dtype
 from jaxpool._plan.problem import Step
