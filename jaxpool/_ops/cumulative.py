@@ -65,6 +65,7 @@ class ShiftedExp(Op):
     """
 
     has_differentiable_residual = True
+    saves_arguments = True
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return (y,)

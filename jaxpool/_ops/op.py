@@ -47,6 +47,8 @@ class Op:
     has_differentiable_residual = False
     # True if the op is linear in its inputs: `value` is `linear`, and the residual is the extra arguments.
     linear_in_x = False
+    # True if the residual is `saved_residual`: arguments and the output, without a `primal` that computes it.
+    saves_arguments = False
     # True if `primal` (`materialises_inputs`) or the linear maps (`materialises_residual`) compare arguments with
     # results computed from them earlier. XLA must store such arguments: a recomputation may round differently.
     materialises_inputs = False
@@ -63,11 +65,11 @@ class Op:
         return self.value(platform, *xs)
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
-        """The residual if it consists of the output y and arguments; None if `primal` computes the residual.
+        """The residual if it consists of arguments and the output y (`linear_in_x` or `saves_arguments`).
 
-        Second derivatives of an op with such a residual need `has_differentiable_residual`.
+        Second derivatives of an op with `saves_arguments` need `has_differentiable_residual`.
         """
-        return args[self.num_inputs :] if self.linear_in_x else None
+        return args[self.num_inputs :]
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
         """The output and the residual, which is saved for the derivative."""
@@ -134,11 +136,11 @@ def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
     xs = args[: op.num_inputs]
     if op.linear_in_x:
         y = linear_map(op, args[op.num_inputs :], xs, nonzero=(True,) * len(xs))[0]
-    elif op.saved_residual(None, *args) is None:
+    elif op.saves_arguments:
+        y = compute(op, "value_with_residual", *args)
+    else:
         output: tuple[Array, Any] = compute(op, "primal", *args)
         return output
-    else:
-        y = compute(op, "value_with_residual", *args)
     return y, op.saved_residual(y, *args)
 
 

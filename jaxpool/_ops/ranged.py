@@ -182,6 +182,8 @@ class RangeCheckedOp(Op):
     # `parameter_slope(*xs)`: the derivative of the output with respect to the parameter.
     parameter_slope: Callable[..., Array]
 
+    saves_arguments = True
+
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
 

@@ -69,6 +69,8 @@ class SelectPool(MaxPool):
 class InputResidualPool(SelectPool):
     """Max or min pool that selects one element per window. Residual: x, so that the backward pass selects again."""
 
+    saves_arguments = True
+
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args
 

@@ -73,6 +73,7 @@ class SegmentSoftmax(Op):
     segments: Segments
     temperature: float
     has_differentiable_residual = True
+    saves_arguments = True
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return y, args[1]  # output and ids
@@ -112,6 +113,7 @@ class SegmentLogSumExp(Op):
     segments: Segments
     temperature: float
     has_differentiable_residual = True
+    saves_arguments = True
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
