@@ -75,7 +75,7 @@ def test_charts_match_results():
     pytest.importorskip("matplotlib")
     speed = load_script(DOCS / "pictures" / "speed.py")
     measured = speed.measured
-    rows = measured.rows_of(measured.KEPT)
+    rows = measured.rows_of(measured.DEFAULT)
     pools = [case for case in rows if case != measured.STEM]
     for name, cases in (("speed", speed.SHOWN), ("speed_all", pools)):
         drawn = (DOCS / "pictures" / f"{name}.svg").read_text()
@@ -87,8 +87,37 @@ def test_charts_match_results():
             assert f">{ours} : {lax}<" in drawn
 
 
-def test_the_readme_is_short():
+LONG = {"architecture.md": 16_000, "conventions.md": 16_000}
+
+
+def test_readme_and_pages_are_short():
     assert len(README.splitlines()) <= 90
+    assert len(README.encode()) <= 6 * 1024
+    for page in DOCS.glob("**/*.md"):
+        assert page.stat().st_size <= LONG.get(page.name, 9 * 1024), page
+
+
+def test_readme_shows_output_of_its_script():
+    """`.ci/run` runs the command. Its lines name the code that calls a pool, and only the numbers may change."""
+    command, shown = re.search(
+        r"```bash\n(.*jaxpool run.*)\n```\n```text\n(.*?)```", README, re.DOTALL
+    ).groups()
+    script = ROOT / command.split()[-1]
+    lines = script.read_text().splitlines()
+    calls = re.findall(rf"{script.name}:(\d+) \((.+?)\): (\w+) of", shown)
+    assert [(where, kind) for _, where, kind in calls] == [
+        ("Net.__call__", "max"),
+        ("Net.__call__", "sum"),
+    ]
+    for (number, _, _), pool in zip(calls, ("nnx.max_pool(", "nnx.avg_pool("), strict=True):
+        assert pool in lines[int(number) - 1]
+
+
+def test_readme_has_two_sh_blocks():
+    """The first two ```sh blocks run the main job and the tests."""
+    demo, tests = re.findall(r"^```sh\n(.*?)\n```$", README, re.MULTILINE | re.DOTALL)
+    assert demo.endswith("python -m jaxpool demo")
+    assert tests.endswith("python -m pytest -n auto")
 
 
 def test_routing_picture_matches_script():
