@@ -122,7 +122,11 @@ def speed_of_readme():
             peers = rows_of(name)[case]
             cell += [in_words(peers, ours), in_words(peers, "lax"), f"{speedup(peers, ours)} ×"]
         cells.append(tuple(cell))
-    return f"{table(titles, ('---', *['---:'] * 6), *cells)}\n{machine().rstrip()} {means()}"
+    kept = (
+        '"kept": after [`jaxpool.keep_memory()`](docs/memory.md), which makes the process keep freed memory and helps '
+        "`jax.lax` too.\n"
+    )
+    return f"{table(titles, ('---', *['---:'] * 6), *cells)}\n{machine()}{kept}{means()}"
 
 
 def means():
@@ -131,7 +135,8 @@ def means():
     (max_pools, *_) = mean(DEFAULT, "max pools", "lax")
     averages = sum(name.startswith("avg_pool(") for name in rows_of(DEFAULT))
     return (
-        f"Geometric means over {cases} cases ({max_pools} max pools, {averages} average pools, a maximum of two arrays): "
+        f"Geometric means over {cases} cases ({max_pools} max pools, {averages} average pools, a maximum of two "
+        "arrays): "
         f"{lax:.0f} times as fast as `jax.lax`, with `keep_memory()` {lax_kept:.0f} times.\n"
         f"{beside_the_best('all cases')}"
     )
@@ -153,7 +158,8 @@ def max_pools():
         mean(t, "max pools", report.BEST_OF) for t in (DEFAULT, KEPT)
     )
     return (
-        f"The {pools} max pools alone: {lax:.0f} times as fast as `jax.lax`, with `keep_memory()` {lax_kept:.0f} times.\n"
+        f"The {pools} max pools alone: {lax:.0f} times as fast as `jax.lax`, with `keep_memory()` "
+        f"{lax_kept:.0f} times.\n"
         f"{beside_the_best('max pools')}"
         f"It is faster than jaxpool in {slower} of the {pools} by default, in {slower_kept} with `keep_memory()`.\n"
     )
@@ -261,7 +267,8 @@ def gpu():
         f"PyTorch {versions['torch']}.\n"
         f"In the geometric mean over {cases} cases, jaxpool is {times_as_fast(lax)} times as fast as `jax.lax`. "
         f"{slower} cases are slower.\n"
-        f"It is {times_as_fast(best)} times as fast as PyTorch over {more} cases, each in the memory format that is faster there. "
+        f"It is {times_as_fast(best)} times as fast as PyTorch over {more} cases, each in the memory format that is "
+        "faster there. "
         f"[This file](../../bench/results/{GPU}.json) has all of them.\n"
     )
 

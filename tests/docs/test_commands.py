@@ -21,8 +21,8 @@ BLOCKS = [
 
 
 def commands_of(block):
-    """The commands of a block, without prompts, comments and the environment that they run in."""
-    lines = (line.removeprefix("$ ").partition("  #")[0] for line in block.splitlines())
+    """The commands of a block, without prompts and the environment that they run in."""
+    lines = (line.removeprefix("$ ") for line in block.splitlines())
     commands = (command for line in lines for command in line.split(" && "))
     return [c.removeprefix(".venv/bin/").replace("python3 ", "python ") for c in commands]
 
