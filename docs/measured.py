@@ -126,7 +126,7 @@ def speed_of_readme():
         '"kept": after [`jaxpool.keep_memory()`](docs/memory.md), which makes the process keep freed memory and helps '
         "`jax.lax` too.\n"
     )
-    return f"{table(titles, ('---', *['---:'] * 6), *cells)}\n{machine()}{kept}{means()}"
+    return f"{table(titles, ('---', *['---:'] * 6), *cells)}\n{machine().rstrip()} {kept}{means()}"
 
 
 def means():
