@@ -36,7 +36,8 @@ PROGRAMS = {
 
 def test_each_library_has_programs():
     """Per library: wrap a training step, put a pool into a `Sequential`, train."""
-    programs = [text for name, text in PROGRAMS.items() if "/bring-your-model.md" in name]
+    pages = ("/bring-your-model.md", "/train-a-model.md")
+    programs = [text for page in pages for name, text in PROGRAMS.items() if page in name]
     libraries = [
         set(imported_libraries(text)) - REQUIRED_LIBRARIES - {"optax", "sklearn", "functools"}
         for text in programs
