@@ -58,8 +58,9 @@ LAX_CLAIMS = {
         jax.jvp(dilated(lax.max, -INF), (jnp.arange(4.0),), (jnp.ones(4),))[1].tolist() == [1, 1]
     ),
     # arguments
-    ("conventions.md", "| stride by default | 1 | 1 |"): lambda: (
+    ("conventions.md", '| stride by default | 1 | 1; to be given with `"SAME"` |'): lambda: (
         lax_pool(jnp.arange(5.0)).shape == (3,)
+        and raises(ValueError, lambda x: lax_pool(x, padding="SAME"), [1, 2, 3])
     ),
     # NaN
     ("conventions.md", "lost to a number: the selection starts anew after each NaN"): lambda: (
