@@ -105,6 +105,12 @@ def names_of(modules):
     return [name for module in modules.split() for _, name in sorted(by_module.get(module, []))]
 
 
+def source_of(module):
+    if module == "testing":
+        return "testing/__init__.py"
+    return f"{module.replace('.', '/')}.py" if "." in module else f"_api/{module}.py"
+
+
 def reference():
     """Yield path and text of each page of the reference."""
     for page, (title, about, modules) in REFERENCE.items():
@@ -151,8 +157,15 @@ def explained():
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Redirect links to generated pages and downloads, and prepare doctests for syntax highlighting."""
+    """Redirect links to generated pages and downloads, and prepare doctests for syntax highlighting.
+
+    In the repository, a link to the reference leads to the module with the docstrings.
+    """
     home = "../" * page.file.src_uri.count("/")
+    for path, (_, _, modules) in REFERENCE.items():
+        for module in modules.split():
+            source = re.escape(f"jaxpool/{source_of(module)}")
+            markdown = re.sub(rf"\]\((\.\./)*{source}\)", f"]({home}reference/{path}.md)", markdown)
     for source, path in PAGES.items():
         markdown = re.sub(rf"\]\((\.\./)*{re.escape(source)}(#|\))", rf"]({home}{path}\2", markdown)
     for source, path in DOWNLOADS.items():

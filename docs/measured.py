@@ -27,6 +27,8 @@ IN_README = (
     "avg_pool(float32[32,56,56,64], (3, 3), padding=((1, 1), (1, 1)))",
     "maximum(float32[16,128,128,32], float32[16,128,128,32])",
 )
+FORMATS = ("torch", "torch-channels-last")
+CHANNELS_FIRST = "max_pool(float32[16,64,112,112], (3, 3), (2, 2), axes=(2, 3))"
 ON_GPU = (
     "max_pool(float32[64,112,112,64], (2, 2), (2, 2))",
     "max_pool(float32[64,112,112,64], (3, 3), (2, 2), ((1, 1), (1, 1)))",
@@ -74,9 +76,9 @@ def in_words(rows, peer):
     return f"{ms:.{0 if ms >= 100 else 1 if ms >= 10 else 2}f}"
 
 
-def speedup(rows):
+def speedup(rows, ours="jaxpool"):
     """How many times as fast as lax."""
-    return times_as_fast(milliseconds(rows, "lax") / milliseconds(rows, "jaxpool"))
+    return times_as_fast(milliseconds(rows, "lax") / milliseconds(rows, ours))
 
 
 def mean(name, cases, peer):
@@ -93,47 +95,94 @@ def table(*cells):
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
-def speed_of_readme():
-    default, kept = map(rows_of, (DEFAULT, KEPT))
-    titles = ("forward and backward", "jaxpool", "`jax.lax`", "speedup", "with `keep_memory()`")
-    cells = (
-        (
-            label(case),
-            f"{in_words(default[case], 'jaxpool')} ms",
-            f"{in_words(default[case], 'lax')} ms",
-            f"{speedup(default[case])} ×",
-            f"{speedup(kept[case])} ×",
-        )
-        for case in IN_README
+def headline():
+    """The first lines of README and of the start page."""
+    step = rows_of(DEFAULT)[STEM]
+    lax, ours = (in_words(step, peer) for peer in ("lax", "accelerate"))
+    (cases, cpu, _), (gpu_cases, gpu, _) = (mean(t, "all cases", "lax") for t in (DEFAULT, GPU))
+    return (
+        "**Pools for [JAX](https://github.com/jax-ml/jax) that run "
+        f"{times_as_fast(cpu)} times as fast as those of `jax.lax` on a CPU, and {gpu:.1f} times on an NVIDIA H200.**\n"
+        f"These are geometric means of forward and backward over {cases} and {gpu_cases} cases. "
+        f"A training step of a ResNet stem takes {lax} ms on two CPU cores with Flax's pools, which call `jax.lax`, "
+        f"and {ours} ms with one more line, `jaxpool.accelerate`.\n"
     )
-    return f"{table(titles, ('---', *['---:'] * 4), *cells)}\n{machine()}{means()}"
+
+
+def speed_of_readme():
+    """The training step first, then pools. Both memory conditions have their own time of lax."""
+    titles = ("forward and backward, ms", "jaxpool", "`jax.lax`", "speedup")
+    titles += ("kept: jaxpool", "kept: `jax.lax`", "kept: speedup")
+    rows = [("training step of a ResNet stem, with `accelerate`", STEM, "accelerate")]
+    rows += [(label(case), case, "jaxpool") for case in IN_README]
+    cells = []
+    for words, case, ours in rows:
+        cell = [words]
+        for name in (DEFAULT, KEPT):
+            peers = rows_of(name)[case]
+            cell += [in_words(peers, ours), in_words(peers, "lax"), f"{speedup(peers, ours)} ×"]
+        cells.append(tuple(cell))
+    kept = (
+        '"kept": after [`jaxpool.keep_memory()`](docs/memory.md), which makes the process keep freed memory and helps '
+        "`jax.lax` too.\n"
+    )
+    return f"{table(titles, ('---', *['---:'] * 6), *cells)}\n{machine().rstrip()} {kept}{means()}"
 
 
 def means():
     """Geometric means under both memory conditions, so that pages always state both."""
     (cases, lax, _), (_, lax_kept, _) = (mean(t, "all cases", "lax") for t in (DEFAULT, KEPT))
-    (_, best, _), (_, best_kept, _) = (
-        mean(t, "all cases", report.BEST_OF) for t in (DEFAULT, KEPT)
-    )
-    default, kept = "with default settings", "with `keep_memory()`"
+    (max_pools, *_) = mean(DEFAULT, "max pools", "lax")
+    averages = sum(name.startswith("avg_pool(") for name in rows_of(DEFAULT))
     return (
-        f"Geometric means over all {cases} cases: {lax:.0f} times as fast as `jax.lax` {default}, "
-        f"{lax_kept:.0f} times {kept}.\n"
-        f"They are {best:.2f} times as fast as the faster of PyTorch and TensorFlow {default}, "
-        f"{best_kept:.2f} times {kept}.\n"
+        f"Geometric means over {cases} cases ({max_pools} max pools, {averages} average pools, a maximum of two "
+        "arrays): "
+        f"{lax:.0f} times as fast as `jax.lax`, with `keep_memory()` {lax_kept:.0f} times.\n"
+        f"{beside_the_best('all cases')}"
+    )
+
+
+def beside_the_best(cases):
+    """The mean beside the faster of PyTorch and TensorFlow in each case. Both numbers are at least 1."""
+    (_, best, _), (_, kept, _) = (mean(t, cases, report.BEST_OF) for t in (DEFAULT, KEPT))
+    assert best < 1 < kept, "other words are needed"
+    return (
+        f"The faster of PyTorch and TensorFlow is {1 / best:.1f} times as fast as jaxpool with default settings. "
+        f"With `keep_memory()` jaxpool is {kept:.1f} times as fast.\n"
     )
 
 
 def max_pools():
     (pools, lax, _), (_, lax_kept, _) = (mean(t, "max pools", "lax") for t in (DEFAULT, KEPT))
-    (_, best, slower), (_, best_kept, slower_kept) = (
+    (_, _, slower), (_, _, slower_kept) = (
         mean(t, "max pools", report.BEST_OF) for t in (DEFAULT, KEPT)
     )
     return (
-        f"The {pools} max pools are {lax:.0f} × and {lax_kept:.0f} × as fast as `jax.lax`.\n"
-        f"They are {best:.2f} × and {best_kept:.2f} × as fast as the faster of PyTorch and TensorFlow.\n"
-        f"They are slower in {slower} of the {pools} by default, and in {slower_kept} with `keep_memory()`.\n"
+        f"The {pools} max pools alone: {lax:.0f} times as fast as `jax.lax`, with `keep_memory()` "
+        f"{lax_kept:.0f} times.\n"
+        f"{beside_the_best('max pools')}"
+        f"It is faster than jaxpool in {slower} of the {pools} by default, in {slower_kept} with `keep_memory()`.\n"
     )
+
+
+def layouts():
+    """A strided max pool of the same images in two layouts, beside PyTorch on the same memory."""
+    titles = (
+        "max_pool 3x3, stride 2, of 16 images of 112x112x64, ms",
+        "jaxpool",
+        "PyTorch",
+        "TensorFlow",
+    )
+    cells = []
+    for words, case, torch in (
+        ("channels first in memory", CHANNELS_FIRST, "torch"),
+        ("channels last in memory", IN_README[1], "torch-channels-last"),
+    ):
+        for condition, name in (("default", DEFAULT), ("`keep_memory()`", KEPT)):
+            peers = rows_of(name)[case]
+            times = (in_words(peers, peer) for peer in ("jaxpool", torch, "tensorflow"))
+            cells.append((f"{words}, {condition}", *times))
+    return table(titles, ("---", *["---:"] * 3), *cells)
 
 
 def machine():
@@ -161,6 +210,17 @@ def stem():
     return table(titles, ("---", *["---:"] * 3), *cells)
 
 
+def small_arrays():
+    """Speedups over the lines of jax.numpy for arrays of about 50 KB, with gradient."""
+    rows = results.read(RESULTS / "plain.json")["rows"]
+    small = {row["function"]: row["forward_and_vjp, small"] for row in rows}
+    return (
+        f"Arrays of about 50 KB gain less: {report.mean(small):.1f} times the speed of the equivalent lines of "
+        f"`jax.numpy`, the mean of {len(small)} functions with gradient. "
+        f"{len(report.slower(small))} of these functions are slower.\n"
+    )
+
+
 def bfloat16():
     case = "max_pool({}[16,128,128,32], (2, 2), (2, 2))"
     kept = rows_of(KEPT)
@@ -183,34 +243,45 @@ def plain():
 
 
 def gpu():
-    """Times on a GPU. PyTorch has the faster of its two memory formats."""
+    """Times on a GPU. PyTorch's two times are of its two memory formats."""
     conditions, rows = run(GPU).conditions, rows_of(GPU)
-    formats = ("torch", "torch-channels-last")
+    titles = (
+        "forward and backward, ms",
+        "jaxpool",
+        "`jax.lax`",
+        "PyTorch, channels first in memory",
+        "PyTorch, channels last in memory",
+    )
     cells = []
     for case in ON_GPU:
-        peers = ("jaxpool", "lax", min(formats, key=lambda peer: milliseconds(rows[case], peer)))
-        cells.append((label(case), *(f"{in_words(rows[case], peer)} ms" for peer in peers)))
+        measured = [peer for peer in ("jaxpool", "lax", *FORMATS) if peer in rows[case]]
+        times = [in_words(rows[case], peer) for peer in measured]
+        cells.append((label(case), *times, *["any"] * (4 - len(times))))
     (cases, lax, slower), (more, best, _) = (
         mean(GPU, "all cases", peer) for peer in ("lax", report.BEST_OF)
     )
     versions = conditions["versions"]
     return (
-        f"{table(('forward and backward', 'jaxpool', '`jax.lax`', 'PyTorch'), ('---', *['---:'] * 3), *cells)}\n"
+        f"{table(titles, ('---', *['---:'] * 4), *cells)}\n"
         f"Measured on {conditions['date']} on an {conditions['machine']['accelerator']} with jax {versions['jax']} and "
-        f"PyTorch {versions['torch']} in its faster memory format.\n"
+        f"PyTorch {versions['torch']}.\n"
         f"In the geometric mean over {cases} cases, jaxpool is {times_as_fast(lax)} times as fast as `jax.lax`. "
         f"{slower} cases are slower.\n"
-        f"It is {times_as_fast(best)} times as fast as PyTorch over {more} cases. "
+        f"It is {times_as_fast(best)} times as fast as PyTorch over {more} cases, each in the memory format that is "
+        "faster there. "
         f"[This file](../../bench/results/{GPU}.json) has all of them.\n"
     )
 
 
 TEXTS = {
     "gpu": gpu,
+    "headline": headline,
+    "layouts": layouts,
     "speed of README": speed_of_readme,
     "means": means,
     "max pools": max_pools,
     "machine": machine,
+    "small arrays": small_arrays,
     "train step": stem,
     "bfloat16": bfloat16,
     "beside the plain way": plain,

@@ -1,4 +1,4 @@
-"""Draw speed.svg, speed_all.svg and peak_memory.svg from bench/results/cpu-kept.json.
+"""Draw speed.svg, speed_all.svg and peak_memory.svg from bench/results/cpu-default.json.
 
 python docs/pictures/speed.py
 """
@@ -26,7 +26,17 @@ LABELS = {
     "torch-channels-last": "PyTorch (channels last)",
     "tensorflow": "TensorFlow",
 }
-INK, LINE = "#1f2430", "#b8bfcc"
+INK, LINE, PAPER = "#1f2430", "#b8bfcc", "#ffffff"
+# Colours on a dark page. The pictures follow the colour scheme of the page that shows them.
+IN_THE_DARK = {
+    "#0072b2": "#56b4e9",
+    "#d55e00": "#ff7b3d",
+    "#e69f00": "#f0e442",
+    "#009e73": "#2fc79a",
+    INK: "#e6e9ef",
+    LINE: "#4a5366",
+    PAPER: "#161b22",
+}
 SHOWN = (
     "max_pool(float32[16,128,128,32], (2, 2), (2, 2))",
     "max_pool(float32[16,112,112,64], (3, 3), (2, 2), ((1, 1), (1, 1)))",
@@ -70,7 +80,7 @@ def draw(name, columns, cases, unit):
             label=LABELS[peer],
             color=colour,
             markersize=7,
-            markeredgecolor="white",
+            markeredgecolor=PAPER,
             markeredgewidth=0.7,
             zorder=4 if peer == "jaxpool" else 3,
         )
@@ -84,8 +94,19 @@ def draw(name, columns, cases, unit):
     axes.tick_params(labelsize=8.5)
     axes.spines[["top", "right", "left"]].set_visible(False)
     figure.legend(loc="outside upper left", ncols=2, fontsize=8.5, frameon=False, handletextpad=0.2)
-    figure.savefig(HERE / f"{name}.svg", metadata={"Date": None}, bbox_inches="tight")
+    path = HERE / f"{name}.svg"
+    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
+    path.write_text(path.read_text().replace("</style>", f"{dark_rules()}</style>"))
+
+
+def dark_rules():
+    rules = (
+        f'[style*="{paint}: {light}"] {{ {paint}: {dark} !important; }}'
+        for paint in ("fill", "stroke")
+        for light, dark in IN_THE_DARK.items()
+    )
+    return f"@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}"
 
 
 def main():
@@ -95,8 +116,9 @@ def main():
         "svg.fonttype": "none",
         "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial", "sans-serif"],
         "figure.constrained_layout.use": True,
+        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color"), INK),
     }
-    rows = measured.rows_of(measured.KEPT)
+    rows = measured.rows_of(measured.DEFAULT)
     pools = tuple(case for case in rows if case != measured.STEM)
     for name, cases in (("speed", SHOWN), ("speed_all", pools)):
         columns = {

@@ -1,4 +1,4 @@
-"""Every command in a ```sh or ```console block runs, in the quick tests, the slow tests or `.ci/run`."""
+"""Every command in a ```sh, ```bash or ```console block runs, in the quick tests, the slow tests or `.ci/run`."""
 
 import importlib
 import os
@@ -12,22 +12,29 @@ import pytest
 
 from tests.docs.test_pages import PAGES, ROOT
 
-SHELL_BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINES = [  # (page, command)
-    (str(page.relative_to(ROOT)), command.removeprefix(".venv/bin/").replace("python3 ", "python "))
+SHELL_BLOCK = re.compile(r"^```(?:sh|bash|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = [
+    (str(page.relative_to(ROOT)), block)
     for page in PAGES
     for block in SHELL_BLOCK.findall(page.read_text())
-    for line in block.splitlines()
-    for command in line.removeprefix("$ ").split(" && ")
 ]
-COMMANDS = list(dict.fromkeys(command for _, command in LINES))
+
+
+def commands_of(block):
+    """The commands of a block, without prompts and the environment that they run in."""
+    lines = (line.removeprefix("$ ") for line in block.splitlines())
+    commands = (command for line in lines for command in line.split(" && "))
+    return [c.removeprefix(".venv/bin/").replace("python3 ", "python ") for c in commands]
+
+
+COMMANDS = list(dict.fromkeys(command for _, block in BLOCKS for command in commands_of(block)))
 # Commands that make the environment, and checks, run in `.ci/run`, which reads them from the pages. It changes two
 # commands: `mkdocs serve` gets a free port and is stopped. An installation from the git repository gets its own folder,
 # so as not to replace the package under test.
 IN_CI = (
     r"python -m (venv|pip|pytest(?! -n auto --testmon)|ruff|mypy|mkdocs|jaxpool demo$).*|\.ci/run"
 )
-QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--load .*))"
+QUICK = r"python -m (jaxpool (?!demo --devices|run).*|bench (--help|--load .*))"
 # Text appended to a command, which shortens it or shows its effect. Other commands run unchanged.
 EXTRA_ARGUMENTS = {
     "export": "&& python -c 'from bench.conditions import memory; print(memory())' | grep environment",
@@ -38,6 +45,7 @@ EXTRA_ARGUMENTS = {
     "python -m bench --memory": "--filter 'max_pool(float32[16,128,128,32], (2, 2), (2, 2))' --peer lax --budget 0.01",
     "python -m jaxpool demo --devices": "--output {}",
     "python examples/": "--steps 2",
+    "python -m jaxpool run": "--steps 2",
 }
 
 
@@ -77,8 +85,14 @@ def test_slow_command(command, tmp_path):
 
 
 def test_other_commands_run_in_ci():
+    """`.ci/run` takes the first block of a page that contains a text."""
     script = (ROOT / ".ci" / "run").read_text()
-    in_ci = {command for page, command in LINES if f"sh_block {page} " in script}
+    read = re.findall(r"sh_block (\S+\.md) (?:'([^']+)'|(\w+))", script)
+    read += [("README.md", text, "") for text in ("jaxpool demo", "pytest")]
+    in_ci = set()
+    for page, quoted, word in read:
+        blocks = [block for where, block in BLOCKS if where == page and (quoted or word) in block]
+        in_ci.update(commands_of(blocks[0]))
     others = [command for command in COMMANDS if re.fullmatch(IN_CI, command)]
     assert len(others) > 10
     assert [command for command in others if command not in in_ci] == []

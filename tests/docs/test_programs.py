@@ -36,7 +36,8 @@ PROGRAMS = {
 
 def test_each_library_has_programs():
     """Per library: wrap a training step, put a pool into a `Sequential`, train."""
-    programs = [text for name, text in PROGRAMS.items() if "/bring-your-model.md" in name]
+    pages = ("/bring-your-model.md", "/train-a-model.md")
+    programs = [text for page in pages for name, text in PROGRAMS.items() if page in name]
     libraries = [
         set(imported_libraries(text)) - REQUIRED_LIBRARIES - {"optax", "sklearn", "functools"}
         for text in programs
@@ -55,13 +56,16 @@ def test_blocks_are_doctests_or_programs():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_runs(name, monkeypatch, tmp_path):
+def test_program_runs(name, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.chdir(tmp_path)
     for library in set(imported_libraries(PROGRAMS[name])) - REQUIRED_LIBRARIES:
         pytest.importorskip(library)
     scope = {"__name__": "__main__"}
     exec(compile(PROGRAMS[name], name, "exec"), scope)
+    if name.startswith("README.md"):  # comments are the output
+        comments = [line[2:] for line in PROGRAMS[name].splitlines() if line.startswith("# ")]
+        assert capsys.readouterr().out.splitlines() == comments
     if "losses" in scope:  # training reduces the loss
         assert np.isfinite(scope["losses"]).all()
         assert scope["losses"][-1] < scope["losses"][0]
