@@ -1,8 +1,10 @@
 """MkDocs hooks: pages generated from other files.
 
-The pages are the API reference, Markdown files outside docs/, and the output of `explain`.
+The pages are the API reference, Markdown files outside docs/, and the output of `explain`. A link to a source file of
+the library, which also works in a viewer of Markdown files, becomes a link to the reference.
 """
 
+import importlib
 import inspect
 import re
 import subprocess
@@ -10,43 +12,41 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mkdocs.structure.files import File
-
 import jaxpool
+from jaxpool._arguments.calls import ARGUMENT_SYNONYMS
 
 ROOT = Path(__file__).parents[1]
 
 # Per page: title, first paragraph, and either modules whose functions it documents, or one public module.
 REFERENCE = {
     "windowed": (
-        "Windowed pools",
-        "The largest, smallest, average and sum of each window. [Conventions](../conventions.md) says what "
-        "holds for all of them.",
+        "Max, min, average and sum pools",
+        "Pools of sliding windows. [Conventions](../conventions.md) has the rules for all of them.",
         "max_pool avg_pool",
     ),
     "unpooling": (
-        "Positions and unpooling",
-        "The chosen element and where it stands; values put back there. See [how to unpool](../howto/unpool.md).",
+        "Argmax, unpooling and peaks",
+        "Selected elements, their positions, and values put back there. See [how to unpool](../howto/unpool.md).",
         "argmax peaks",
     ),
     "soft": (
-        "Between average and maximum",
+        "Power means, logsumexp and softmax pools",
         "Pools with a parameter that leads from the average to the maximum. They are differentiable in "
         "forward and reverse mode.",
         "soft",
     ),
     "random": (
-        "Random pools",
-        "Windows or elements are drawn from a key.",
+        "Random and fractional pools",
+        "Windows or elements are drawn from a PRNG key.",
         "random",
     ),
     "ranks": (
-        "Ranks",
+        "Medians and other ranks",
         "Elements of any rank within a window or along an axis.",
         "rank",
     ),
     "morphology": (
-        "Morphology and blur",
+        "Dilation, erosion and blur",
         "A kernel is added before the maximum, or subtracted before the minimum; averages have binomial weights.",
         "morphology blur",
     ),
@@ -56,17 +56,17 @@ REFERENCE = {
         "adaptive",
     ),
     "regions": (
-        "Regions and segments",
+        "Boxes of images (RoI) and segments",
         "Boxes of images, and rows that share an id.",
         "regions segments",
     ),
     "elementwise": (
-        "Elementwise and reductions",
+        "Maxima of arrays, of axes, and running",
         "The maximum of several arrays, along axes, and running.",
         "elementwise reduce cumulative",
     ),
     "models": (
-        "For existing models",
+        "Existing models, sharding and plans",
         "See [bring your model](../howto/bring-your-model.md) and [memory on a CPU](../memory.md).",
         "accelerate sharded plan_of memory",
     ),
@@ -78,6 +78,8 @@ REFERENCE = {
     "torchvision": ("jaxpool.compat.torchvision", "", "compat.torchvision"),
     "testing": ("jaxpool.testing", "", "testing"),
 }
+# The search shows pages of the reference before other pages.
+IN_REFERENCE = "---\nsearch:\n  boost: 10\n---\n\n"
 
 # Markdown files outside docs/, and their paths in the documentation.
 PAGES = {
@@ -91,6 +93,13 @@ DOWNLOADS = {"bench/NOTES.md": "notes.txt"} | {
     for path in sorted((ROOT / "bench" / "results").glob("*.json"))
 }
 EXPLAINED = "explained.html"
+# Shown in a page at the comment EXPLAINED_HERE.
+EXPLAINED_HERE = "<!-- the page of explain -->"
+EXPLAINED_FRAME = f"""
+<iframe src="../{EXPLAINED}" title="The page of explain" class="explained"></iframe>
+
+[The same page in a window of its own]({EXPLAINED}).
+"""
 
 
 def names_of(modules):
@@ -112,8 +121,61 @@ def reference():
             f"::: jaxpool.{name}{'' if name in jaxpool.__all__ else OF_A_MODULE}"
             for name in names_of(modules)
         ]
-        yield f"reference/{page}.md", "\n\n".join([f"# {title}", about, *blocks]) + "\n"
+        text = "\n\n".join([f"# {title}", about, *blocks])
+        yield f"reference/{page}.md", IN_REFERENCE + text + "\n"
+    yield "reference/arguments.md", IN_REFERENCE + arguments()
 
+
+def functions():
+    """Return the text of docs/functions.md."""
+    lines = ["# All functions", "", FUNCTIONS]
+    for title, _, modules in REFERENCE.values():
+        names = names_of(modules)
+        if names[0] in jaxpool.__all__:
+            lines += ["", f"## {title}", "", "| function | result |", "| --- | --- |"]
+            lines += [table_row(name, getattr(jaxpool, name)) for name in names]
+    lines += ["", "## Modules", "", "| module | content |", "| --- | --- |"]
+    for _, _, modules in REFERENCE.values():
+        if modules == "testing" or "." in modules:
+            lines.append(
+                table_row(f"jaxpool.{modules}", importlib.import_module(f"jaxpool.{modules}"))
+            )
+    return "\n".join(lines) + "\n"
+
+
+def table_row(name, thing):
+    path = Path(inspect.getsourcefile(inspect.unwrap(thing)))
+    path = path.relative_to(Path(jaxpool.__file__).parents[1])
+    summary = inspect.getdoc(thing).partition("\n")[0].removeprefix("Computes ")
+    return f"| [`{name}`](../{path}) | {summary[0].upper()}{summary[1:]} |"
+
+
+def arguments():
+    """Return the text of the page about arguments: other names, the text of a docstring, and functions."""
+    takers = {}
+    for name in sorted(jaxpool.__all__, key=lambda name: (name != "max_pool", name)):
+        for argument in inspect.signature(getattr(jaxpool, name)).parameters:
+            takers.setdefault(argument, []).append(name)
+    parts = ["# Arguments and their names in other libraries"]
+    for argument in sorted(takers):
+        others = {
+            other: None
+            for ours, theirs in ARGUMENT_SYNONYMS
+            if argument == ours[0]
+            for other in (*ours[1:], *theirs)
+        }
+        others = ", ".join(f"`{other}`" for other in others)
+        doc = inspect.getdoc(getattr(jaxpool, takers[argument][0]))
+        text = re.search(rf"(?ms)^ +\*?{argument}: (.*?)(?=^ +\w+: |^ *$)", doc)[1]
+        links = ", ".join(f"[`{name}`][jaxpool.{name}]" for name in takers[argument])
+        parts.append(f"## `{argument}`" + (f" (elsewhere {others})" if others else ""))
+        parts += [" ".join(text.split()), f"Functions: {links}"]
+    return "\n\n".join(parts) + "\n"
+
+
+FUNCTIONS = """\
+Each name leads to the formula, the gradient, the arguments and an example of a function, which `help(jaxpool.max_pool)`
+prints too."""
 
 # Options for a public module: show its docstring and its exports.
 OF_A_MODULE = """
@@ -127,11 +189,13 @@ OF_A_MODULE = """
 def on_config(config):
     for entry in config.nav:
         if "Reference" in entry:
-            entry["Reference"] = [path for path, _ in reference()]
+            entry["Reference"] += [path for path, _ in reference()]
     return config
 
 
 def on_files(files, config):
+    from mkdocs.structure.files import File  # tests import this file without mkdocs
+
     pages = dict(reference())
     for source, path in {**PAGES, **DOWNLOADS}.items():
         pages[path] = (ROOT / source).read_text()
@@ -139,6 +203,19 @@ def on_files(files, config):
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+# A link from a page to a source file of the library.
+SOURCE_LINK = r"\[([^]]+)\]\((?:\.\./)*jaxpool/(?:_\w+/)?([\w/]+)\.py\)"
+
+
+def link_to_reference(link, home):
+    """The Markdown of a link to the reference in place of one to a source file of `_api`, `compat` or `testing`."""
+    text, path = link[1], link[2].removesuffix("/__init__").replace("/", ".")
+    (page,) = (page for page, (_, _, modules) in REFERENCE.items() if path in modules.split())
+    name = text.strip("`")
+    anchor = f"#jaxpool.{name}" if name in jaxpool.__all__ else ""
+    return f"[{text}]({home}reference/{page}.md{anchor})"
 
 
 def explained():
@@ -153,6 +230,8 @@ def explained():
 def on_page_markdown(markdown, page, config, files):
     """Redirect links to generated pages and downloads, and prepare doctests for syntax highlighting."""
     home = "../" * page.file.src_uri.count("/")
+    markdown = markdown.replace(EXPLAINED_HERE, EXPLAINED_FRAME)
+    markdown = re.sub(SOURCE_LINK, lambda link: link_to_reference(link, home), markdown)
     for source, path in PAGES.items():
         markdown = re.sub(rf"\]\((\.\./)*{re.escape(source)}(#|\))", rf"]({home}{path}\2", markdown)
     for source, path in DOWNLOADS.items():

@@ -7,7 +7,7 @@ sharded arrays), `_accelerate` (reductions of lax computed by the ops), `_api` (
 `testing` and `_cli` come last.
 
 Public names are imported at first use. `import jaxpool` alone imports neither jax nor NumPy, so that the help of the
-command line is fast. Editors and type checkers read `__init__.pyi`, which `python -m tests.docs.stub` writes.
+command line is fast. Editors and type checkers read `__init__.pyi`, which `python -m tests.docs.written` writes.
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """Signatures and docstrings of the public functions, for editors and type checkers.
 
-Written by `python -m tests.docs.stub`. The comment above a function names the file that defines it.
+Written by `python -m tests.docs.written`. The comment above a function names the file that defines it.
 """
 
 from collections.abc import Callable

@@ -12,7 +12,7 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import pools
-from tests.docs import stub
+from tests.docs import written
 from tests.support import bad_calls
 from tests.test_rooms import PACKAGES
 
@@ -60,11 +60,19 @@ def records():
 
 def signatures():
     """The stub has the current signatures and docstrings."""
-    text = stub.PATH.read_text()
-    if any(f"\ndef {name}(" not in text for name in jaxpool.__all__) or text != stub.written_stub():
-        raise AssertionError(
-            "jaxpool/__init__.pyi differs: `python -m tests.docs.stub` writes it anew"
-        )
+    check_written(written.STUB, "def {}(", written.written_stub)
+
+
+def functions():
+    """The page of all functions has the current summaries."""
+    check_written(written.FUNCTIONS, "| [`{}`](", written.written_functions)
+
+
+def check_written(path, start, write):
+    """Raise unless a written file is current; it has a line with the given start for each function."""
+    text = path.read_text()
+    if any("\n" + start.format(name) not in text for name in jaxpool.__all__) or text != write():
+        raise AssertionError(f"{path} differs: `python -m tests.docs.written` writes it anew")
 
 
 def malformed_calls():
@@ -87,6 +95,7 @@ CHECKS = {
     "jaxpool/_public.py": public_names,
     "jaxpool/testing/oracle": records,
     "jaxpool/__init__.pyi": signatures,
+    "docs/functions.md": functions,
     "tests/api/bad_calls.txt": malformed_calls,
     "README.md": readme,
 }

@@ -4,9 +4,7 @@ import importlib.util
 import inspect
 import json
 import re
-import sys
 import tomllib
-import types
 from pathlib import Path
 
 import pytest
@@ -30,13 +28,7 @@ def load_script(path):
 
 
 @pytest.fixture
-def hooks(monkeypatch):
-    """The mkdocs hooks, imported without mkdocs."""
-    files = types.ModuleType("mkdocs.structure.files")
-    files.File = None
-    for name in ("mkdocs", "mkdocs.structure"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    monkeypatch.setitem(sys.modules, "mkdocs.structure.files", files)
+def hooks():
     return load_script(DOCS / "hooks.py")
 
 
@@ -108,15 +100,15 @@ def test_gallery_pictures_are_complete_and_small():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_page_links_exist(page, hooks):
-    """Links are checked in the source tree, so that pages can be read next to the code."""
-    made = {str(DOCS / path) for path, _ in hooks.reference()}
-    made |= {str(DOCS / path) for path in [*hooks.PAGES.values(), hooks.EXPLAINED]}
+def test_page_links_exist(page):
+    """Links lead to files of the repository, so that pages can be read next to the code, before the site is built."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for link in re.findall(r"\]\(([^)#\s]+)", text):
-        if "://" not in link:
-            target = (page.parent / link).resolve()
-            assert target.exists() or str(target) in made, link
+    for link in re.findall(r"\]\(([^)#\s]+)|<(?:a|img)\s[^>]*(?:href|src)=\"([^\"#]+)", text):
+        link = "".join(link)
+        target = (page.parent / link).resolve()
+        if target.is_relative_to(ROOT / "jaxpool"):  # the tested package may be installed elsewhere
+            target = Path(jaxpool.__file__).parent / target.relative_to(ROOT / "jaxpool")
+        assert "://" in link or target.exists(), link
 
 
 def test_every_page_is_in_the_navigation():

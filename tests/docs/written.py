@@ -1,8 +1,8 @@
-"""The stub `jaxpool/__init__.pyi`, in which editors find signatures, and docstrings without placeholders.
+"""Files written from the public functions: docs/functions.md and the stub `jaxpool/__init__.pyi`.
 
-    python -m tests.docs.stub
+    python -m tests.docs.written
 
-writes the stub from the source of the public functions.
+writes them. In the stub, editors find signatures, and docstrings without placeholders.
 """
 
 import ast
@@ -11,11 +11,13 @@ import inspect
 from pathlib import Path
 
 import jaxpool
+from tests.docs.test_pages import DOCS, load_script
 
-PATH = Path(jaxpool.__file__).with_suffix(".pyi")
+STUB = Path(jaxpool.__file__).with_suffix(".pyi")
+FUNCTIONS = DOCS / "functions.md"
 HEADER = '''"""Signatures and docstrings of the public functions, for editors and type checkers.
 
-Written by `python -m tests.docs.stub`. The comment above a function names the file that defines it.
+Written by `python -m tests.docs.written`. The comment above a function names the file that defines it.
 """
 '''
 
@@ -74,5 +76,11 @@ def written_stub():
     return "\n\n".join(parts) + "\n"
 
 
+def written_functions():
+    """The current text of the page with all functions."""
+    return load_script(DOCS / "hooks.py").functions()
+
+
 if __name__ == "__main__":
-    PATH.write_text(written_stub())
+    STUB.write_text(written_stub())
+    FUNCTIONS.write_text(written_functions())
