@@ -6,6 +6,7 @@ the library, which also works in a viewer of Markdown files, becomes a link to t
 
 import importlib
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -61,12 +62,12 @@ REFERENCE = {
         "regions segments",
     ),
     "elementwise": (
-        "Maxima of arrays, of axes, and running",
+        "Elementwise and cumulative maxima",
         "The maximum of several arrays, along axes, and running.",
         "elementwise reduce cumulative",
     ),
     "models": (
-        "Existing models, sharding and plans",
+        "Existing code, sharding and plans",
         "See [bring your model](../howto/bring-your-model.md) and [memory on a CPU](../memory.md).",
         "accelerate sharded plan_of memory",
     ),
@@ -78,9 +79,6 @@ REFERENCE = {
     "torchvision": ("jaxpool.compat.torchvision", "", "compat.torchvision"),
     "testing": ("jaxpool.testing", "", "testing"),
 }
-# The search shows pages of the reference before other pages.
-IN_REFERENCE = "---\nsearch:\n  boost: 10\n---\n\n"
-
 # Markdown files outside docs/, and their paths in the documentation.
 PAGES = {
     "CHANGELOG.md": "changelog.md",
@@ -121,9 +119,8 @@ def reference():
             f"::: jaxpool.{name}{'' if name in jaxpool.__all__ else OF_A_MODULE}"
             for name in names_of(modules)
         ]
-        text = "\n\n".join([f"# {title}", about, *blocks])
-        yield f"reference/{page}.md", IN_REFERENCE + text + "\n"
-    yield "reference/arguments.md", IN_REFERENCE + arguments()
+        yield f"reference/{page}.md", "\n\n".join([f"# {title}", about, *blocks]) + "\n"
+    yield "reference/arguments.md", arguments()
 
 
 def functions():
@@ -244,3 +241,16 @@ def on_page_markdown(markdown, page, config, files):
         )
     markdown = re.sub(r" +# doctest: .*", "", markdown.replace("\n<BLANKLINE>\n", "\n\n"))
     return markdown.replace("```python\n>>>", "```pycon\n>>>")
+
+
+def on_post_build(config):
+    """Make the search show common functions first, then other functions, arguments and drop-ins, then other pages."""
+    path = Path(config.site_dir) / "search" / "search_index.json"
+    index = json.loads(path.read_text())
+    for entry in index["docs"]:
+        page, _, anchor = entry["location"].partition("#")
+        if anchor.removeprefix("jaxpool.") in jaxpool.__all__:
+            entry["boost"] = 60 if page == "reference/windowed/" else 20
+        elif page.startswith("reference/"):
+            entry["boost"] = 10 if anchor else 2
+    path.write_text(json.dumps(index))

@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -117,11 +118,16 @@ def test_every_page_is_in_the_navigation():
     assert [page for page in pages if f" {page}\n" not in nav] == []
 
 
-def test_explain_page_shows_current_output(capsys):
-    page = (DOCS / "explain.md").read_text()
-    assert main(["explain", "--array", "1 3 4; 2 5 2", "--stride", "1"]) == 0
+@pytest.mark.parametrize("name", ["explain.md", "tutorial.md"])
+def test_page_shows_current_output_of_explain(name, capsys):
+    page = (DOCS / name).read_text()
     printed = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1]
-    assert capsys.readouterr().out.startswith(printed)
+    assert printed
+    outputs = []
+    for command in re.findall(r"(?m)^\$ python -m jaxpool (explain --array .*)$", page):
+        assert main(shlex.split(command)) == 0
+        outputs.append(capsys.readouterr().out)
+    assert any(output.startswith(printed) for output in outputs)
 
 
 def test_versions_agree():
