@@ -114,13 +114,13 @@ def names_of(modules):
 
 def reference():
     """Yield path and text of each page of the reference."""
+    yield "reference/arguments.md", arguments()
     for page, (title, about, modules) in REFERENCE.items():
         blocks = [
             f"::: jaxpool.{name}{'' if name in jaxpool.__all__ else OF_A_MODULE}"
             for name in names_of(modules)
         ]
         yield f"reference/{page}.md", "\n\n".join([f"# {title}", about, *blocks]) + "\n"
-    yield "reference/arguments.md", arguments()
 
 
 def functions():
@@ -147,10 +147,17 @@ def table_row(name, thing):
     return f"| [`{name}`](../{path}) | {summary[0].upper()}{summary[1:]} |"
 
 
+def description(argument, name):
+    """The description of an argument in the docstring of a public function."""
+    docstring = inspect.getdoc(getattr(jaxpool, name))
+    text = re.search(rf"(?ms)^ +\*?{argument}: (.*?)(?=^ +\w+: |^ *$)", docstring)[1]
+    return " ".join(f"{text[0].upper()}{text[1:]}".split())
+
+
 def arguments():
-    """Return the text of the page about arguments: other names, the text of a docstring, and functions."""
+    """Return the text of the page about arguments: other names, the longest description, and functions."""
     takers = {}
-    for name in sorted(jaxpool.__all__, key=lambda name: (name != "max_pool", name)):
+    for name in jaxpool.__all__:
         for argument in inspect.signature(getattr(jaxpool, name)).parameters:
             takers.setdefault(argument, []).append(name)
     parts = ["# Arguments and their names in other libraries"]
@@ -162,11 +169,10 @@ def arguments():
             for other in (*ours[1:], *theirs)
         }
         others = ", ".join(f"`{other}`" for other in others)
-        doc = inspect.getdoc(getattr(jaxpool, takers[argument][0]))
-        text = re.search(rf"(?ms)^ +\*?{argument}: (.*?)(?=^ +\w+: |^ *$)", doc)[1]
+        text = max((description(argument, name) for name in takers[argument]), key=len)
         links = ", ".join(f"[`{name}`][jaxpool.{name}]" for name in takers[argument])
         parts.append(f"## `{argument}`" + (f" (elsewhere {others})" if others else ""))
-        parts += [" ".join(text.split()), f"Functions: {links}"]
+        parts += [text, f"Functions: {links}"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -249,8 +255,8 @@ def on_post_build(config):
     index = json.loads(path.read_text())
     for entry in index["docs"]:
         page, _, anchor = entry["location"].partition("#")
-        if anchor.removeprefix("jaxpool.") in jaxpool.__all__:
-            entry["boost"] = 60 if page == "reference/windowed/" else 20
-        elif page.startswith("reference/"):
-            entry["boost"] = 10 if anchor else 2
+        boosts = {"reference/windowed/": 60, "reference/arguments/": 15, "reference/testing/": 2}
+        if page.startswith("reference/"):
+            other = 20 if anchor.removeprefix("jaxpool.") in jaxpool.__all__ else 10
+            entry["boost"] = boosts.get(page, other) if anchor else 2
     path.write_text(json.dumps(index))
