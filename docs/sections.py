@@ -37,27 +37,30 @@ class Sections(griffe.Extension):
             return
         self.change(mod)
         for name, member in list(mod.members.items()):
-            if member.kind is griffe.Kind.ATTRIBUTE and not name.startswith("_"):
-                thing = getattr(importlib.import_module(mod.path), name)
-                if inspect.isfunction(thing):
-                    mod.set_member(name, as_function(name, thing, mod.docstring))
-                    self.on_function(func=mod.members[name])
+            thing = getattr(importlib.import_module(mod.path), name, None)
+            is_public_function = inspect.isfunction(thing) and not name.startswith("_")
+            if is_public_function and member.kind is griffe.Kind.ATTRIBUTE:
+                mod.set_member(name, as_function(name, thing, mod.docstring))
+                self.on_function(func=mod.members[name])
 
     def on_function(self, *, func, **_):
+        module = func.module.path
         if func.docstring and func.parent.is_module:
-            thing = getattr(importlib.import_module(func.parent.path), func.name)
+            thing = getattr(importlib.import_module(module), func.name)
             func.docstring.value = inspect.getdoc(thing) or func.docstring.value
+            # The stub of the package has functions of other modules.
+            module = getattr(thing, "__module__", module)
         for parameter in func.parameters:
             if str(parameter.annotation) == "Any":  # carries no information
                 parameter.annotation = None
             elif parameter.annotation:
-                meant = spelled_out(str(parameter.annotation), func.module.path)
+                meant = spelled_out(str(parameter.annotation), module)
                 if meant != str(parameter.annotation):  # an equal string would drop the links
                     parameter.annotation = meant
         self.change(func)
         # With a type, griffe does not take text before a colon for one.
         if func.docstring and func.returns:
-            returned = spelled_out(str(func.returns), func.module.path)
+            returned = spelled_out(str(func.returns), module)
             pattern, text = r"^( *)Returns:\n( +)", rf"\1Returns:\n\2{returned}: "
             func.docstring.value = re.sub(pattern, text, func.docstring.value, flags=re.MULTILINE)
 

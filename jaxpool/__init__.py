@@ -7,46 +7,38 @@ sharded arrays), `_accelerate` (reductions of lax computed by the ops), `_api` (
 `testing` and `_cli` come last.
 
 Public names are imported at first use. `import jaxpool` alone imports neither jax nor NumPy, so that the help of the
-command line is fast.
+command line is fast. Editors and type checkers read `__init__.pyi`, which `python -m tests.docs.written` writes.
 """
 
 import importlib
 import importlib.util
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 _PUBLIC_MODULES = ("compat", "testing")
 
-if TYPE_CHECKING:
-    from jaxpool import _public
-    from jaxpool._public import *  # noqa: F403
 
-    __all__: list[str] = []
-    __all__ += _public.__all__
-else:
-
-    def __getattr__(name: str) -> Any:
-        """Import all public names as attributes of the package, and return `name`."""
-        if name in _PUBLIC_MODULES:
-            return importlib.import_module(f"{__name__}.{name}")
-        if name == "__all__" or not name.startswith("_"):
-            from jaxpool import _public
-
-            names = ["__all__", *_public.__all__]
-            globals().update({attribute: getattr(_public, attribute) for attribute in names})
-            if name in names:
-                return globals()[name]
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message, name=name, obj=sys.modules[__name__])
-
-    def __dir__() -> list[str]:
-        """Attributes, public names, and modules of the package; `testing` only if hypothesis is installed."""
-        missing_module = "testing" if importlib.util.find_spec("hypothesis") is None else ""
-        modules = set(_PUBLIC_MODULES) - {missing_module}
+def __getattr__(name: str) -> Any:
+    """Import all public names as attributes of the package, and return `name`."""
+    if name in _PUBLIC_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name == "__all__" or not name.startswith("_"):
         from jaxpool import _public
 
-        listed_names = {
-            name for name in globals() if name not in ("Any", "TYPE_CHECKING", "importlib", "sys")
-        }
-        return sorted({*listed_names, "__all__", *modules, *_public.__all__})
+        names = ["__all__", *_public.__all__]
+        globals().update({attribute: getattr(_public, attribute) for attribute in names})
+        if name in names:
+            return globals()[name]
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message, name=name, obj=sys.modules[__name__])
+
+
+def __dir__() -> list[str]:
+    """Attributes, public names, and modules of the package; `testing` only if hypothesis is installed."""
+    missing_module = "testing" if importlib.util.find_spec("hypothesis") is None else ""
+    modules = set(_PUBLIC_MODULES) - {missing_module}
+    from jaxpool import _public
+
+    listed_names = {name for name in globals() if name not in ("Any", "importlib", "sys")}
+    return sorted({*listed_names, "__all__", *modules, *_public.__all__})

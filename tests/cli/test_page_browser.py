@@ -1,12 +1,9 @@
 """The page of `explain` in a headless browser: controls, clicks, keys, layout and displayed numbers.
 
-The tests need the package `selenium`, and chromium with its driver on the path (Debian's packages `chromium` and
-`chromium-driver`), and skip otherwise.
 200 random choices: `python -m pytest -m slow tests/cli/test_page_browser.py`.
 """
 
 import random
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,34 +11,21 @@ import pytest
 
 from jaxpool.__main__ import main
 from tests.cli.test_page import page_data, random_choice, route_key
-
-webdriver = pytest.importorskip("selenium.webdriver")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-DRIVER = shutil.which("chromedriver")
-if BROWSER is None or DRIVER is None:
-    pytest.skip("chromium and chromedriver are not installed", allow_module_level=True)
-
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
-
-FLAGS = ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "no-first-run")
-FLAGS += ("disable-background-networking", "disable-component-update", "disable-sync")
+from tests.support.browser import (
+    ActionChains,
+    By,
+    Keys,
+    Select,
+    WebDriverWait,
+    open_browser,
+    set_screen,
+)
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for word in (*FLAGS, f"user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(f"--{word}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
+    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 def write_page(folder, *words):
@@ -63,10 +47,7 @@ def page(browser, address):
 
 
 def open_page(browser, address, width=1200, scheme="light"):
-    size = {"width": width, "height": 1600, "deviceScaleFactor": 1, "mobile": width < 400}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    set_screen(browser, width, scheme)
     browser.get(address)
     WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, "#x td"))
     return browser

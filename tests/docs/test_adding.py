@@ -1,10 +1,6 @@
 """Checks that a public function has everything it needs. Each raises an error with the file where something is missing.
 
 `docs/architecture.md` lists exactly these files, in the same order ("To add a pool").
-
-    python -m tests.docs.test_adding
-
-rewrites `tests/api/signatures.txt`.
 """
 
 import ast
@@ -16,12 +12,12 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import pools
+from tests.docs import written
 from tests.support import bad_calls
 from tests.test_rooms import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
-SIGNATURES = ROOT / "tests" / "api" / "signatures.txt"
 MAX_LINES = 45  # lines
 # Modules in rooms before `_api` that name public functions, in hints of messages and in the text of `accelerate`.
 ALLOWED_NAMES = {
@@ -62,24 +58,21 @@ def records():
         raise AssertionError(str(error)) from None
 
 
-def signature(name):
-    """Return the signature of a public function without type annotations."""
-    known = inspect.signature(getattr(jaxpool, name))
-    bare = [each.replace(annotation=each.empty) for each in known.parameters.values()]
-    return str(known.replace(parameters=bare, return_annotation=known.empty))
-
-
-def written_signatures():
-    """Return the current text of the golden file."""
-    return "".join(f"{name}{signature(name)}\n" for name in sorted(jaxpool.__all__))
-
-
 def signatures():
-    """The golden file has the current signatures."""
-    if SIGNATURES.read_text() != written_signatures():
-        raise AssertionError(
-            "tests/api/signatures.txt differs: `python -m tests.docs.test_adding` writes it anew"
-        )
+    """The stub has the current signatures and docstrings."""
+    check_written(written.STUB, "def {}(", written.written_stub)
+
+
+def functions():
+    """The page of all functions has the current summaries."""
+    check_written(written.FUNCTIONS, "| [`{}`](", written.written_functions)
+
+
+def check_written(path, start, write):
+    """Raise unless a written file is current; it has a line with the given start for each function."""
+    text = path.read_text()
+    if any("\n" + start.format(name) not in text for name in jaxpool.__all__) or text != write():
+        raise AssertionError(f"{path} differs: `python -m tests.docs.written` writes it anew")
 
 
 def malformed_calls():
@@ -101,7 +94,8 @@ def readme():
 CHECKS = {
     "jaxpool/_public.py": public_names,
     "jaxpool/testing/oracle": records,
-    "tests/api/signatures.txt": signatures,
+    "jaxpool/__init__.pyi": signatures,
+    "docs/functions.md": functions,
     "tests/api/bad_calls.txt": malformed_calls,
     "README.md": readme,
 }
@@ -161,7 +155,3 @@ def test_package_names_no_public_function(room):
     naming = {str(path.relative_to(package)): public_names_in(path) for path in modules}
     expected = {file: names for file, names in ALLOWED_NAMES.items() if file.startswith(f"{room}/")}
     assert {file: names for file, names in naming.items() if names} == expected
-
-
-if __name__ == "__main__":
-    SIGNATURES.write_text(written_signatures())

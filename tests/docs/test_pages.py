@@ -4,9 +4,8 @@ import importlib.util
 import inspect
 import json
 import re
-import sys
+import shlex
 import tomllib
-import types
 from pathlib import Path
 
 import pytest
@@ -30,13 +29,7 @@ def load_script(path):
 
 
 @pytest.fixture
-def hooks(monkeypatch):
-    """The mkdocs hooks, imported without mkdocs."""
-    files = types.ModuleType("mkdocs.structure.files")
-    files.File = None
-    for name in ("mkdocs", "mkdocs.structure"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    monkeypatch.setitem(sys.modules, "mkdocs.structure.files", files)
+def hooks():
     return load_script(DOCS / "hooks.py")
 
 
@@ -141,11 +134,14 @@ def test_gallery_pictures_are_complete_and_small():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page_links_exist(page):
-    """Links lead to files of the repository, so that pages can be read next to the code."""
+    """Links lead to files of the repository, so that pages can be read next to the code, before the site is built."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for link in re.findall(r"\]\(([^)#\s]+)", text):
-        if "://" not in link:
-            assert (page.parent / link).exists(), link
+    for link in re.findall(r"\]\(([^)#\s]+)|<(?:a|img)\s[^>]*(?:href|src)=\"([^\"#]+)", text):
+        link = "".join(link)
+        target = (page.parent / link).resolve()
+        if target.is_relative_to(ROOT / "jaxpool"):  # the tested package may be installed elsewhere
+            target = Path(jaxpool.__file__).parent / target.relative_to(ROOT / "jaxpool")
+        assert "://" in link or target.exists(), link
 
 
 def test_links_to_modules_lead_to_the_reference(hooks):
@@ -184,11 +180,16 @@ def test_every_page_is_in_the_navigation():
     assert [page for page in pages if f" {page}\n" not in nav] == []
 
 
-def test_explain_page_shows_current_output(capsys):
-    page = (DOCS / "explain.md").read_text()
-    assert main(["explain", "--array", "1 3 4; 2 5 2", "--stride", "1"]) == 0
+@pytest.mark.parametrize("name", ["explain.md", "tutorial.md"])
+def test_page_shows_current_output_of_explain(name, capsys):
+    page = (DOCS / name).read_text()
     printed = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1]
-    assert capsys.readouterr().out.startswith(printed)
+    assert printed
+    outputs = []
+    for command in re.findall(r"(?m)^\$ python -m jaxpool (explain --array .*)$", page):
+        assert main(shlex.split(command)) == 0
+        outputs.append(capsys.readouterr().out)
+    assert any(output.startswith(printed) for output in outputs)
 
 
 def test_versions_agree():

@@ -1,0 +1,86 @@
+"""Files written from the public functions: docs/functions.md and the stub `jaxpool/__init__.pyi`.
+
+    python -m tests.docs.written
+
+writes them. In the stub, editors find signatures, and docstrings without placeholders.
+"""
+
+import ast
+import builtins
+import inspect
+from pathlib import Path
+
+import jaxpool
+from tests.docs.test_pages import DOCS, load_script
+
+STUB = Path(jaxpool.__file__).with_suffix(".pyi")
+FUNCTIONS = DOCS / "functions.md"
+HEADER = '''"""Signatures and docstrings of the public functions, for editors and type checkers.
+
+Written by `python -m tests.docs.written`. The comment above a function names the file that defines it.
+"""
+'''
+
+
+def source_file(function):
+    return Path(function.__code__.co_filename)
+
+
+def definition(function):
+    """The lines of the definition up to the docstring, without decorators, and the names in annotations."""
+    text = source_file(function).read_text()
+    trees = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+    (tree,) = (each for each in trees if each.name == function.__name__)
+    arguments = [each for each in ast.walk(tree.args) if isinstance(each, ast.arg)]
+    annotations = filter(None, [tree.returns, *(each.annotation for each in arguments)])
+    nodes = [node for annotation in annotations for node in ast.walk(annotation)]
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return text.splitlines()[tree.lineno - 1 : tree.body[0].lineno - 1], names
+
+
+def import_of(name, function):
+    """The statement that imports a name of an annotation, or None for a builtin."""
+    for node in ast.parse(source_file(function).read_text()).body:
+        for alias in getattr(node, "names", []):
+            if name == (alias.asname or alias.name):
+                start = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
+                return f"{start}import {ast.unparse(alias)}"
+    return None if hasattr(builtins, name) else f"from {function.__module__} import {name}"
+
+
+def written_function(name):
+    """The definition of a public function, with its complete docstring as body."""
+    function = inspect.unwrap(getattr(jaxpool, name))
+    docstring = inspect.getdoc(getattr(jaxpool, name)).replace("\\", "\\\\")
+    assert '"""' not in docstring
+    body = "\n".join(f"    {line}".rstrip() for line in f'"""{docstring}\n"""'.splitlines())
+    comment = f"# {function.__module__.replace('.', '/')}.py"
+    return "\n".join([comment, *definition(function)[0], body])
+
+
+def written_stub():
+    """The current text of the stub."""
+    names = sorted(jaxpool.__all__)
+    functions = [inspect.unwrap(getattr(jaxpool, name)) for name in names]
+    used = {(name, import_of(name, each)) for each in functions for name in definition(each)[1]}
+    assert len(used) == len(dict(used)), "a name has two meanings in annotations"
+    modules = "from jaxpool import compat as compat, testing as testing"
+    imports = [*sorted({text for _, text in used if text}), modules]
+    exported = ["__version__: str", "__all__ = [", *(f'    "{name}",' for name in names), "]"]
+    parts = [
+        HEADER.rstrip(),
+        "\n".join(imports),
+        "\n".join(exported),
+        *map(written_function, names),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def written_functions():
+    """The current text of the page with all functions."""
+    return load_script(DOCS / "hooks.py").functions()
+
+
+if __name__ == "__main__":
+    STUB.write_text(written_stub())
+    FUNCTIONS.write_text(written_functions())
