@@ -14,6 +14,9 @@ from tests.support.compilation import FLAGS
 os.environ.setdefault("XLA_FLAGS", FLAGS)
 # With more threads, PyTorch's busy-wait for the threads of the other pytest workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests that need these variables set them.
+for variable in ("JAXPOOL_DISABLE", "PYTHONSAFEPATH"):
+    os.environ.pop(variable, None)
 
 # No deadline, because compilation takes most of an example's time. derandomize without a database repeats the same
 # examples in every run; HYPOTHESIS_PROFILE=search draws new examples, and more of them.
@@ -47,6 +50,12 @@ def x64():
     """Enable float64 for one test."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(autouse=True)
+def terminal_width(monkeypatch):
+    """Terminal of 80 columns, to which the command line adapts its output, whatever terminal runs the tests."""
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 def pytest_collection_finish():

@@ -23,7 +23,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, overload
 
 import jax
 
@@ -37,8 +37,12 @@ from jaxpool._arguments.errors import ArgumentError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@overload
+def accelerate(fn: F, *, report: ReportCallback | None = None) -> F: ...
+@overload
+def accelerate(*, report: ReportCallback) -> Callable[[F], F]: ...
 @public
-def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
+def accelerate(fn: Any = None, *, report: ReportCallback | None = None) -> Any:
     """`fn` with its windowed max, min and sum, and their derivatives, computed by jaxpool.
 
     Works on a forward pass or a whole train step of any library. The function may contain `grad`, `jit`, `scan`,
@@ -53,10 +57,11 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
     Args:
       fn: a train step, a loss, `model.apply` (Flax Linen, Haiku) or `model.fit` (Keras), jitted or not. State that it
         changes in place is changed in place. Objects that hold parameters raise: as functions they would hide the
-        parameters from `jax.grad`.
+        parameters from `jax.grad`. With `report` alone, the result is a decorator: `@jaxpool.accelerate(report=print)`.
       report: called once with each reduction, when it is traced, such as `print` or `reports.append`. A reduction has
-        `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. With `report`, functions that
-        were jitted before are traced again for this call of `accelerate`.
+        `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. A first call without any
+        reduction is reported with the kind "none". With `report`, functions that were jitted before are traced
+        again for this call of `accelerate`.
 
     Returns:
       A function with the arguments and results of fn, and with its `lower`, `trace` and `eval_shape` if fn is jitted.
@@ -83,15 +88,17 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    _check_function(fn)
     replacer = _replacer_with(report)
+    if fn is None and report is not None:
+        return functools.partial(accelerate, report=report)
+    _check_function(fn)
     if bind.is_disabled_by_environment():
         return fn
     if isinstance(fn, jax.tree_util.Partial):
         func = accelerate(fn.func, report=report)
-        return cast(F, jax.tree_util.Partial(func, *fn.args, **fn.keywords))
+        return jax.tree_util.Partial(func, *fn.args, **fn.keywords)
     bind.install_dispatcher()
-    return cast(F, _AcceleratedFunction(fn, report, replacer))
+    return _AcceleratedFunction(fn, report, replacer)
 
 
 @public

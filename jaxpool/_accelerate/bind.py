@@ -10,7 +10,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, cast
 
 import jax
@@ -95,6 +95,12 @@ class ReductionReplacer:
             self._reported_reductions.add(reduction)
             self._report(reduction)
 
+    def report_if_none(self) -> None:
+        """Report that there was no reduction, if nothing has been reported yet."""
+        if self._report is not None and not self._reported_reductions:
+            self._reported_reductions.add(no_reduction := LaxReduction.none())
+            self._report(no_reduction)
+
 
 _default_replacer = ReductionReplacer()
 # Created at import, because jax does not allow creating a context while other threads use jax.
@@ -109,10 +115,14 @@ def is_disabled_by_environment() -> bool:
     return os.environ.get("JAXPOOL_DISABLE", "") not in ("", "0")
 
 
-def replacing_reductions(replacer: ReductionReplacer | None) -> AbstractContextManager[None]:
+@contextmanager
+def replacing_reductions(replacer: ReductionReplacer | None) -> Iterator[None]:
     """A context manager under which `replacer` computes reductions; None keeps the active replacer, if any."""
     active_replacer = _active_replacer.value or _process_wide_replacer or _default_replacer
-    return _active_replacer(replacer or active_replacer)
+    with _active_replacer(replacer or active_replacer):
+        yield
+    if replacer is not None:
+        replacer.report_if_none()
 
 
 def replace_process_wide(replacer: ReductionReplacer) -> None:

@@ -23,11 +23,16 @@ _INSTALLED_FOLDERS = (
 )
 
 
+NO_REDUCTION = (
+    "no windowed max, min or sum; pools by reshape, adaptive and global pools are not replaced"
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class LaxReduction:
     """A windowed reduction in a traced program. Tuples have one entry per axis of the array."""
 
-    kind: str  # "max", "min", "sum" or "other"
+    kind: str  # "max", "min", "sum", "other", or "none" for a call without any reduction
     dtype: str
     shape: tuple[object, ...]
     window_shape: tuple[object, ...]  # ints or symbolic sizes, as in `strides` and `padding`
@@ -41,7 +46,14 @@ class LaxReduction:
         """Whether our pools compute the reduction."""
         return self.reason is None
 
+    @classmethod
+    def none(cls) -> LaxReduction:
+        """The report of a call in which there was no reduction."""
+        return cls("none", "", (), (), (), (), format_caller_line(), NO_REDUCTION)
+
     def __str__(self) -> str:
+        if self.kind == "none":
+            return f"{self.where}: {self.reason}"
         shape = ", ".join(map(str, self.shape))
         window = _format_tuple(self.window_shape)
         description = f"{self.kind} of {self.dtype}[{shape}], window {window}"

@@ -42,7 +42,7 @@ def keep_memory() -> bool:
     References:
         mallopt(3): M_MMAP_MAX 0, M_TRIM_THRESHOLD -1, M_TOP_PAD 256 MiB, M_ARENA_MAX 1.
     """
-    libc = _load_glibc_if_in_use()
+    libc = load_glibc_if_in_use()
     if libc is None or _count_malloc_arenas(libc) > 1:
         return False
     return all(libc.mallopt(name, value) == 1 for name, value in _MALLOC_SETTINGS.items())
@@ -54,7 +54,7 @@ class _Mallinfo2(ctypes.Structure):
     _fields_ = (("sizes", ctypes.c_size_t * 10),)
 
 
-def _load_glibc_if_in_use() -> Any:
+def load_glibc_if_in_use() -> Any:
     """The C library of this process, if it is glibc 2.33 or later and is the allocator in use; else None."""
     if sys.platform != "linux":
         return None

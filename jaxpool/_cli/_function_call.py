@@ -19,7 +19,8 @@ from jaxpool._cli._array import MAX_NUMBERS
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Window, make_window
 
-# Functions that pool both axes of the array. All other functions get the array as an image (1, rows, columns, 1).
+# Functions that pool both axes of the array. The other functions get the array as an image (1, rows, columns, 1), which
+# may be the first of several arrays, and functions of segments as (rows, columns, 1).
 WINDOWED_FUNCTIONS = (
     *("max_pool", "min_pool", "avg_pool", "sum_pool", "lp_pool", "median_pool", "rank_pool"),
     *("max_pool_with_argmax", "max_unpool", "dilate", "erode"),

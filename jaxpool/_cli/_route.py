@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,8 @@ class CotangentRoute:
     """A call on x, with the inputs and the derivative of every output.
 
     `cotangent_shares[i, j]` holds the cotangent of x for a cotangent of 1 at output (i, j). `input_masks[i, j]` is True
-    for the inputs in the window of the output, or, without windows, for the inputs with a share.
+    for the inputs in the window of the output, or, without windows, for the inputs with a share. `num_tied[i, j]` is
+    the number of elements between which `ties` decides at output (i, j).
     """
 
     call: FunctionCall
@@ -46,6 +48,7 @@ class CotangentRoute:
     dx: np.ndarray
     cotangent_shares: np.ndarray
     input_masks: np.ndarray
+    num_tied: np.ndarray
 
     def cotangent_receivers_of(self, output: Position) -> list[tuple[Position, float]]:
         """The inputs that receive the cotangent of one output, and their shares of it."""
@@ -99,7 +102,30 @@ def route_cotangents(call: FunctionCall, dy: np.ndarray | None = None) -> Cotang
             for dim in call.window.dims
         )
         input_masks = row_mask[:, None, :, None] & column_mask[None, :, None, :]
-    return CotangentRoute(call, x, y, dy, dx.astype(np.float32), shares, input_masks)
+    num_tied = _count_tied_elements(call, answer.y.shape).reshape(y.shape)
+    return CotangentRoute(call, x, y, dy, dx.astype(np.float32), shares, input_masks, num_tied)
+
+
+def _count_tied_elements(call: FunctionCall, output_shape: Position) -> np.ndarray:
+    """The number of elements whose shares of an output depend on `ties`. For a mask: 1 if the output does."""
+    answers = [
+        call.record.run(call.arguments | {"ties": ties}, call.record.meaning)
+        for ties in call.record.ties
+    ]
+    num_tied = np.zeros(output_shape, int)
+    if call.returns_mask:
+        return num_tied + np.any([answer.y != answers[0].y for answer in answers], axis=0)
+    shares_by_element: dict[Any, list[float]] = {}
+    for n, answer in enumerate(answers):
+        for term in answer.terms:
+            # The kernel of `dilate` gets the cotangent that x gets.
+            if term.operand == 0 or not call.record.takes("kernel"):
+                element = term.output, term.operand, term.position
+                shares = shares_by_element.setdefault(element, [0.0] * len(answers))
+                shares[n] += term.share
+    for (output, *_), shares in shares_by_element.items():
+        num_tied[output] += len(set(shares)) > 1
+    return num_tied
 
 
 def _shape_of_two_axes(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxpool._cli._route import CotangentRoute, LabelledArray
-from jaxpool._cli._route_text import format_number
+from jaxpool._cli._route_text import format_number, tie_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,8 @@ def draw_figure(route: CotangentRoute) -> Figure:
     width = max(6.0, (sum(widths) + 3) * CELL_INCHES)
     height = (sum(heights) + 2 * len(rows) + 2) * CELL_INCHES
     figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(route.call.source_code(), fontsize=9, family="monospace")
+    title = f"{route.call.source_code()}\n{tie_sentence(route)}".strip()
+    figure.suptitle(title, fontsize=9, family="monospace")
     panels = figure.subplots(
         len(rows), 2, squeeze=False, width_ratios=widths, height_ratios=heights
     )

@@ -47,6 +47,7 @@ def route_as_json(route: CotangentRoute, notes: list[str]) -> str:
                     [*position, _value_as_json(share)]
                     for position, share in route.cotangent_receivers_of(output)
                 ],
+                "tied": int(route.num_tied[output]),
             }
             for output in np.ndindex(route.y.shape)
         ],
@@ -97,13 +98,28 @@ def _format_side(grids: tuple[LabelledArray, ...]) -> list[list[str]]:
     ]
 
 
+def tie_sentence(route: CotangentRoute) -> str:
+    """A sentence about the outputs for which `ties` decides, with a space at its end; "" if there are none."""
+    num_outputs = np.count_nonzero(route.num_tied)
+    if not num_outputs:
+        return ""
+    unit = "window" if route.call.window is not None else "output"
+    return f"In {num_outputs} of {route.y.size} {unit}s elements tie, and {_ties_argument(route)} decides. "
+
+
+def _ties_argument(route: CotangentRoute) -> str:
+    call = route.call
+    return f"ties={call.arguments.get('ties', call.record.parameters['ties'].default)!r}"
+
+
 def _summary_text(route: CotangentRoute) -> str:
     if route.call.returns_mask:
-        return "y is 1 where it is True. A star marks these elements of x. A boolean result has no gradient."
+        text = "y is 1 where it is True. A star marks these elements of x. "
+        return f"{text}{tie_sentence(route)}A boolean result has no gradient."
     unit = "window" if route.call.window is not None else "output"
     text = "A cotangent says how much a loss changes when a number does. "
     text += f"A star marks what some {unit} chose. " if route.call.selects_elements else ""
-    text += f"dx adds up what the {unit}s of an input send it"
+    text += f"{tie_sentence(route)}dx adds up what the {unit}s of an input send it"
     if not (route.dy == 1).all():
         return text + ": its share of each one's dy."
     mean_note = f"; that of the mean is this over the number of {unit}s, {route.y.size}"
@@ -142,17 +158,24 @@ def _format_range(positions: list[int]) -> str:
 
 
 def receivers_text(route: CotangentRoute, output: Position) -> str:
-    """The inputs that receive the cotangent of an output, and their shares."""
+    """The inputs that receive the cotangent of an output, their shares, and the elements that tie."""
     receivers = route.cotangent_receivers_of(output)
     shares = {share for _, share in receivers}
     has_all = len(receivers) == route.input_masks[output].sum() > 1
     if route.call.window is not None and has_all and len(shares) == 1:
-        return f"all {len(receivers)}, {_format_share(shares.pop())} each"
-    texts = [
-        str(position) if share == 1 else f"{position} gets {_format_share(share)}"
-        for position, share in receivers
-    ]
-    return ", ".join(texts) or "nobody"
+        text = f"all {len(receivers)}, {_format_share(shares.pop())} each"
+    else:
+        texts = [
+            str(position) if share == 1 else f"{position} gets {_format_share(share)}"
+            for position, share in receivers
+        ]
+        text = ", ".join(texts) or "nobody"
+    num_tied = route.num_tied[output]
+    # Running maxima have no rule "split", which would find all tied elements.
+    or_more = "" if "split" in route.call.record.ties else " or more"
+    return (
+        f"{text}; {num_tied}{or_more} elements tie, {_ties_argument(route)}" if num_tied else text
+    )
 
 
 def _format_share(share: float) -> str:

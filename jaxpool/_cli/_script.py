@@ -2,24 +2,28 @@
 
 import builtins
 import importlib.machinery
+import importlib.util
 import os
+import pkgutil
 import runpy
 import sys
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 _JAXPOOL_FOLDER = str(Path(__file__).parents[1]) + os.sep
 
 
 def run_program(
+    kind: str,
     name: str,
     arguments: Sequence[str],
-    is_module: bool,
     on_program_end: Callable[[BaseException | None], None],
 ) -> None:
-    """Run a script, or a module if `is_module` is set, as the main program of this process.
+    """Run the main program of this process: a module if `kind` is "-m", code if it is "-c", or else a path.
 
+    A path is that of source, bytecode, a pipe, a folder or zip file with a `__main__.py`, or "-" for standard input.
     An exception of the program is printed once, without jaxpool's frames, and then re-raised. `on_program_end` is
     called with the exception, or with None, after the last line of the program, before Python waits for threads.
     """
@@ -27,13 +31,18 @@ def run_program(
     # Python's own `__main__` has the module `builtins` here. `exec` would set the dictionary of the module.
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
-    sys.argv[:] = [name, *arguments]
+    sys.argv[:] = [kind if kind == "-c" else name, *arguments]
     exception: BaseException | None = None
     try:
-        if is_module:
+        if kind == "-m":
             runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # as `python -m` does
+        elif kind == "-c":
+            _run_source(main, name, "<string>")
+        elif name == "-":
+            main.__dict__.update(__file__="<stdin>", __cached__=None)
+            _run_source(main, sys.stdin.buffer.read(), "<stdin>")
         else:
-            _run_file(name, main)
+            _run_path(main, os.path.abspath(name))
     except SystemExit as left:
         exception = left
     except BaseException as error:
@@ -47,15 +56,31 @@ def run_program(
         raise exception
 
 
-def _run_file(name: str, main: types.ModuleType) -> None:
-    path = os.path.abspath(name)
+def _run_source(main: types.ModuleType, source: str | bytes, file_name: str) -> None:
+    if not sys.flags.safe_path:
+        sys.path[0] = ""
+    main.__loader__, main.__package__ = importlib.machinery.BuiltinImporter, None
+    exec(compile(source, file_name, "exec", dont_inherit=True), main.__dict__)
+
+
+def _run_path(main: types.ModuleType, path: str) -> None:
+    if pkgutil.get_importer(path) is not None:  # a folder or a zip file
+        # With `python -P`, the path has no folder that the program's replaces.
+        sys.path[: not sys.flags.safe_path] = [path]
+        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+        return
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
-    main.__file__ = path
-    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-    main.__dict__["__cached__"] = None
+    content = Path(path).read_bytes()  # once, because the path may be that of a pipe
+    main.__dict__.update(__file__=path, __cached__=None)
     main.__package__ = None
-    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    loader: Any = importlib.machinery.SourceFileLoader("__main__", path)
+    if path.endswith(".pyc") or content.startswith(importlib.util.MAGIC_NUMBER):
+        loader = importlib.machinery.SourcelessFileLoader("__main__", path)
+        code = loader.get_code("__main__")
+    else:
+        code = compile(content, path, "exec", dont_inherit=True)
+    main.__loader__ = loader
     exec(code, main.__dict__)
 
 

@@ -37,7 +37,8 @@ def _parse_sizes(text: str) -> tuple[int, int]:
     return sizes[0], sizes[-1]
 
 
-def _parse_padding(text: str) -> str | tuple[tuple[int, int], tuple[int, int]]:
+def _parse_padding(text: str) -> Any:
+    """The shortest form of a padding: a name, an integer for all sides, an integer per axis, or a pair per axis."""
     if text in ("VALID", "SAME", "SAME_LOWER"):
         return text
     axis = "[0-9]{1,3}(:[0-9]{1,3})?"
@@ -45,8 +46,11 @@ def _parse_padding(text: str) -> str | tuple[tuple[int, int], tuple[int, int]]:
         rule = "VALID, SAME, SAME_LOWER, an integer of 0 or more, or one integer or low:high pair per axis, as in 0:1x2"
         raise option_error(rule, text)
     axes = [[int(size) for size in sizes.split(":")] for sizes in text.split("x")]
-    pairs = [(sizes[0], sizes[-1]) for sizes in axes]
-    return pairs[0], pairs[-1]
+    pairs = [(sizes[0], sizes[-1]) for sizes in (axes[0], axes[-1])]
+    if any(low != high for low, high in pairs):
+        return tuple(pairs)
+    rows, columns = (low for low, _ in pairs)
+    return rows if rows == columns else (rows, columns)
 
 
 def _parse_cotangent(text: str) -> Any:

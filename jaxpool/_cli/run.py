@@ -3,6 +3,8 @@
   python -m jaxpool run train.py --epochs 3        as python train.py --epochs 3
   python -m jaxpool run -m package.train           as python -m package.train
 
+SCRIPT may be all that python runs: a file, bytecode, a pipe, a folder or zip file with a __main__.py, - for standard
+input, or code after -c.
 jaxpool computes the reductions of all threads. The documentation of jaxpool.accelerate lists the reductions that stay
 with lax. Arguments, paths, exit status and tracebacks are the same as with python. The command ends with a summary on
 standard error. Options of the command come before the script. With JAXPOOL_DISABLE=1 in the environment, no reduction
@@ -21,17 +23,23 @@ from pathlib import Path
 from typing import Any
 
 from jaxpool import __version__
+from jaxpool._api.memory import keep_memory, load_glibc_if_in_use
 from jaxpool._cli import UsageError, output_path, quote_text
 from jaxpool._cli._on_import import call_after_import
 from jaxpool._cli._script import run_program
 
 MAX_REDUCTIONS_SHOWN = 20  # reductions in the summary
+# The summary suggests --keep-memory if page faults brought in a multiple of the peak memory, and if the system took a
+# part of CPU time. Programs that keep memory bring in as much as the peak.
+MIN_NEW_MEMORY, MIN_SYSTEM_FRACTION = 3, 0.05
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `run`."""
-    parser.usage = "python -m jaxpool run [options] [-m] SCRIPT [arguments of the script]"
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT names a module")
+    parser.usage = "python -m jaxpool run [options] [-m | -c] SCRIPT [arguments of the script]"
+    kind: dict[str, Any] = {"dest": "kind", "action": "store_const"}
+    parser.add_argument("-m", const="-m", default="", help="SCRIPT names a module", **kind)
+    parser.add_argument("-c", const="-c", help="SCRIPT is the code itself", **kind)
     check_help = (
         "compute the first call of each reduction by lax too, and compare value and cotangent; "
         "the exit status is 1 where they differ"
@@ -39,28 +47,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help=check_help)
     report_help = "write what was met to a file of JSON"
     parser.add_argument("--report", type=output_path(".json"), metavar="FILE", help=report_help)
+    memory_help = "call jaxpool.keep_memory() first: results reuse freed memory (CPUs, glibc)"
+    parser.add_argument("--keep-memory", action="store_true", help=memory_help)
     quiet_help = "no summary at the end, unless --check finds a difference"
     parser.add_argument("--quiet", action="store_true", help=quiet_help)
-    parser.add_argument("script", metavar="SCRIPT", help="a file, or after -m a module")
-    arguments = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    arguments.required = False  # so that error messages do not ask for arguments
+    # All words from the script on belong to it, also options and "--".
+    script_help = "the script, and then its arguments"
+    parser.add_argument("script", nargs=argparse.PARSER, metavar="SCRIPT", help=script_help)
 
 
 def run(args: argparse.Namespace) -> Callable[[], int]:
     """A function that runs the script. `main` calls it outside of its exception handlers."""
-    if not args.module and not os.path.isfile(args.script):
-        got = quote_text(args.script)
-        raise UsageError(
-            f"the script must be a file that exists; got {got}. A module is named after -m."
-        )
+    # Python 3.11 keeps the "--" that may end the options of this command.
+    name, *arguments = args.script[1:] if args.script[0] == "--" else args.script
+    if not args.kind and name != "-" and not os.path.exists(name):
+        got = quote_text(name)
+        raise UsageError(f"the script must exist; got {got}. A module is named after -m.")
     report_path = None if args.report is None else args.report.absolute()
-    report = _ReductionsReport(args.script, args.check)
+    script_name = "-c" if args.kind == "-c" else name
+    report = _ReductionsReport(script_name, args.check, args.keep_memory)
 
     def run_script() -> int:
+        if args.keep_memory:
+            keep_memory()
         # Registered first, so called last: after the program's own handlers, and after its threads.
         atexit.register(report.write_report, os.getpid(), report_path, args.quiet)
         call_after_import("jax", report.start_replacing)
-        run_program(args.script, args.arguments, args.module, report.check_after_script)
+        run_program(args.kind, name, arguments, report.check_after_script)
         return 0
 
     return run_script
@@ -69,8 +82,9 @@ def run(args: argparse.Namespace) -> Callable[[], int]:
 class _ReductionsReport:
     """Collects the reductions of a process, and writes the summary and the report when the process ends."""
 
-    def __init__(self, script_name: str, compare_with_lax: bool) -> None:
+    def __init__(self, script_name: str, compare_with_lax: bool, keeps_memory: bool) -> None:
         self._script_name, self._compares_with_lax = script_name, compare_with_lax
+        self._keeps_memory = keeps_memory
         self._reductions: list[Any] = []
         self._replacer: Any = None
         self._why_nothing_replaced: str | None = "jax was not imported"
@@ -147,26 +161,48 @@ class _ReductionsReport:
         """The lines of the summary. With `quiet`, only reductions that differ from lax."""
         name, rows = self._script_name, self._reductions
         differing = [row for row in rows if row in comparisons and comparisons[row].differs]
+        num_differing, num_taken_over = len(differing), sum(row.taken_over for row in rows)
         if quiet:
-            head = f"jaxpool run: {len(differing)} of {len(rows)} windowed reductions of {name} not as in lax"
+            head = f"{num_differing} of {len(rows)} windowed reductions of {name} not as in lax"
             shown = differing
         elif self._why_nothing_replaced is not None:
             return [f"jaxpool run: nothing of {name} was taken over: {self._why_nothing_replaced}."]
         elif not rows:
-            return [f"jaxpool run: {name} traced no windowed max, min or sum."]
+            from jaxpool._accelerate.report import NO_REDUCTION
+
+            head, shown = f"{name} traced {NO_REDUCTION}.", []
         else:
-            num_taken_over = sum(row.taken_over for row in rows)
-            head = f"jaxpool run: {num_taken_over} of {len(rows)} windowed reductions of {name} taken over"
+            head = f"{num_taken_over} of {len(rows)} windowed reductions of {name} taken over"
             others = [row for row in rows if row not in differing]
-            shown = differing + others[: max(0, MAX_REDUCTIONS_SHOWN - len(differing))]
-        lines = [head] if shown else []
+            shown = differing + others[: max(0, MAX_REDUCTIONS_SHOWN - num_differing)]
+        lines = []
         for row in shown:
             check = f"; --check: {comparisons[row].sentence}" if row in comparisons else ""
             lines.append(f"  {row}{check}")
         if quiet:
-            return lines
+            return [f"jaxpool run: {head}", *lines] if shown else []
         if len(rows) > len(shown):
             lines.append(f"  and {len(rows) - len(shown)} more, which --report FILE lists")
         if any(row.taken_over and row.kind == "sum" for row in rows):
             lines.append("  sums and averages may differ from lax's in the last bit")
-        return lines
+        return [f"jaxpool run: {head}", *lines, *_memory_lines(self._keeps_memory)]
+
+
+def _memory_lines(keeps_memory: bool) -> list[str]:
+    """A line of the summary if --keep-memory had no effect, or if the process would gain from it."""
+    if keeps_memory:
+        note = "  --keep-memory: keep_memory() returned False, and changed nothing"
+        return [] if keep_memory() else [note]
+    if load_glibc_if_in_use() is None:
+        return []
+    import resource  # which Windows lacks
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    new_bytes, peak_bytes = usage.ru_minflt * resource.getpagesize(), usage.ru_maxrss * 1024
+    system_fraction = usage.ru_stime / (usage.ru_utime + usage.ru_stime)
+    if new_bytes < MIN_NEW_MEMORY * peak_bytes or system_fraction < MIN_SYSTEM_FRACTION:
+        return []
+    return [
+        f"  page faults: {new_bytes / 1e9:.1f} GB of new memory, with {peak_bytes / 1e9:.1f} GB at the peak, and "
+        f"{system_fraction:.0%} of CPU time in the system: --keep-memory reuses freed memory (docs/memory.md)"
+    ]

@@ -236,6 +236,37 @@ def test_report_lists_each_reduction_once_with_source_line():
     assert "strides (2, 2)" in str(entries[2])
 
 
+def test_decorator_with_report():
+    entries = []
+
+    @accelerate(report=entries.append)
+    def pool(x):
+        """Pools."""
+        return max_pool(x)
+
+    assert pool.__doc__ == "Pools."
+    assert is_replaced(pool, X)
+    assert [entry.kind for entry in entries] == ["max"]
+
+
+def test_report_of_call_without_reduction():
+    entries, lines = [], []
+    fast = accelerate(jax.jit(lambda x: x.max()), report=entries.append)
+    for _ in range(2):
+        fast(X)
+        lines.append(inspect.currentframe().f_lineno - 1)
+    with accelerated(report=entries.append):
+        X.reshape(2, 2, 2, 2).max((1, 3))
+    with pytest.raises(KeyError), accelerated(report=entries.append):
+        raise KeyError
+    call, block = entries
+    assert str(call) == (
+        f"test_functions.py:{lines[0]} (test_report_of_call_without_reduction): no windowed max, min or sum; "
+        "pools by reshape, adaptive and global pools are not replaced"
+    )
+    assert (block.kind, block.taken_over) == ("none", False)
+
+
 # Refused arguments
 
 COMPILED = jax.jit(lambda x: x).lower(1.0).compile()

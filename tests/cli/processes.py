@@ -8,13 +8,14 @@ from pathlib import Path
 import jaxpool
 
 
-def run_python(words, folder, **variables):
+def run_python(words, folder, stdin=None, **variables):
     """Run Python with the arguments `words` in `folder`. Return exit status, standard output and standard error."""
     sources = str(Path(jaxpool.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, *words],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": sources} | variables,
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=400,

@@ -58,6 +58,7 @@ y at    value  window                 cotangent goes to
 """
 SQUARE = "1 3; 4 2"
 ARRAY = np.array([[1, 3, 4, 2], [4, 2, 5, 6], [5, 3, 7, 8], [0.5, 1.5, 9, 2.5]], np.float32)
+TIED = "1 1 0 2; 1 1 0 0"
 SEGMENTS = ["--op=segment-max", "--array=1 9; 4 2; 5 9", "--set=segment_ids=[0, 1, 0]"]
 
 
@@ -92,7 +93,7 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
             ["--op=avg", f"--array={SQUARE}", "--padding=0:1x0", "--ceil-mode"],
             "(0, 0)  2.5    rows 0-1, columns 0-1  all 4, 1/4 each\n",
         ),
-        (["--array=1 4; 4 2", "--ties=split"], "(0, 1) gets 1/2, (1, 0) gets 1/2\n"),
+        (["--array=1 4; 4 2", "--ties=split"], "(0, 1) gets 1/2, (1, 0) gets 1/2; 2\n"),
         (
             ["--array=1 2 3", "--window=1x2", "--dilation=2"],
             "(0, 0)  3      rows 0, columns 0 2  (0, 2)\n",
@@ -100,6 +101,24 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
         ([f"--array={SQUARE}", "--cotangent=2"], "share of\neach one's dy.\n"),
         (["--op=lp", "--array=0 0; 0 0"], "(0, 0)  0      rows 0-1, columns 0-1  nobody\n"),
         (["--op=lp", "--array=3 4", "--window=1x2"], "(0, 0) gets 0.6, (0, 1) gets 0.8\n"),
+        # One line per decision of `ties`, and the number of these decisions.
+        ([f"--array={TIED}"], "columns 0-1  (0, 0); 4 elements tie, ties='first'\n"),
+        ([f"--array={TIED}"], "columns 2-3  (0, 3)\n"),
+        ([f"--array={TIED}"], ". In 1 of 2 windows elements tie, and ties='first' decides. dx\n"),
+        ([f"--array={TIED}", "--ties=last"], "(1, 1); 4 elements tie, ties='last'\n"),
+        ([f"--array={TIED}", "--ties=split"], "all 4, 1/4 each; 4 elements tie,\n"),
+        ([f"--array={TIED}", "--op=dilate"], "(0, 0); 4 elements tie, ties='first'\n"),
+        (["--op=median", "--array=1 2 4 4", "--window=1x4"], "(0, 2); 2 elements tie"),
+        (["--op=maximum", "--array=0 0"], "(0, 0) gets 1/3; 3 elements tie, ties='split'\n"),
+        (["--op=fmax", "--array=0"], "(0, 0) gets 1/2; 2 elements tie, ties='split'\n"),
+        (
+            ["--op=cummax", "--array=1; 1; 1"],
+            "(0, 2)  1      (0, 0); 2 or more elements tie, ties='first'\n",
+        ),
+        (
+            ["--op=local-maxima", "--array=1 1"],
+            "In 1 of 2 outputs\nelements tie, and ties='first' decides. ",
+        ),
         (["--padding=SAME"], "jaxpool.max_pool(x, (2, 2), (2, 2), 'SAME', axes=(0, 1))\n"),
         # Both windows select the 9, and the later value stays.
         (
@@ -109,7 +128,10 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
         ),
         (SEGMENTS, "jaxpool.segment_max(x[..., None], jnp.array([0, 1, 0]))\n"),
         (SEGMENTS, "y at    value  cotangent goes to\n(0, 0)  5      (2, 0)\n"),
-        (SEGMENTS, "(0, 1)  9      (0, 1) gets 1/2, (2, 1) gets 1/2\n"),
+        (
+            SEGMENTS,
+            "(0, 1)  9      (0, 1) gets 1/2, (2, 1) gets 1/2; 2 elements tie, ties='split'\n",
+        ),
         (SEGMENTS, "A star marks what\nsome output chose. "),
         (["--op=maximum"], "jaxpool.maximum(x, x2, x3)"),  # large arrays appear as names
         (
@@ -145,6 +167,22 @@ def test_boolean_result_has_no_gradient(array, capsys):
 
 
 @pytest.mark.parametrize(
+    ("option", "shown"),
+    [
+        ("1:1x1:1", "1"),
+        ("1x1", "1"),
+        ("0", "0"),
+        ("0x1", "(0, 1)"),
+        ("0:1", "((0, 1), (0, 1))"),
+        ("1x0:1", "((1, 1), (0, 1))"),
+    ],
+)
+def test_padding_is_shown_in_shortest_form(option, shown, capsys):
+    call = explain_json(capsys, "--window=3", "--stride=1", f"--padding={option}")["call"]
+    assert call == f"jaxpool.max_pool(x, (3, 3), (1, 1), {shown}, axes=(0, 1))"
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         (3.0, "3"),
@@ -164,7 +202,7 @@ def test_json_of_stride_1(capsys):
     data = explain_json(capsys, "--stride", "1")
     assert data["dx"] == [[int(value) for value in row.split()] for row in STRIDE_1.splitlines()]
     assert data["call"] == "jaxpool.max_pool(x, (2, 2), (1, 1), axes=(0, 1))"
-    assert data["shares"][0] == {"output": [0, 0], "to": [[1, 0, 1.0]]}
+    assert data["shares"][0] == {"output": [0, 0], "to": [[1, 0, 1.0]], "tied": 0}
 
 
 @pytest.mark.parametrize(
@@ -278,6 +316,13 @@ class TestPicture:
         assert [
             (*frame.get_xy(), frame.get_width(), frame.get_height()) for frame in frames
         ] == outlines
+
+    def test_title_names_ties(self):
+        from jaxpool._cli._route_picture import draw_figure
+
+        title = draw_figure(make_route("max", np.ones((2, 4), np.float32))).get_suptitle()
+        assert title.endswith("\nIn 2 of 2 windows elements tie, and ties='first' decides.")
+        assert "\n" not in draw_figure(make_route("max", ARRAY)).get_suptitle()
 
     def test_cells_are_darker_the_more_windows_select_them(self):
         from jaxpool._cli._route_picture import draw_figure

@@ -4,8 +4,14 @@ import importlib
 import json
 import os
 import pkgutil
+import platform
+import py_compile
+import shlex
+import subprocess
 import sys
 import textwrap
+import types
+import zipfile
 from pathlib import Path
 
 import jax
@@ -33,10 +39,10 @@ def write_script(folder, text, name="train.py"):
     return str(path.relative_to(folder))
 
 
-def assert_runs_as_python(words, folder):
+def assert_runs_as_python(words, folder, stdin=None):
     """Results under Python, which must be equal under `run`."""
-    plain, ours = run_python(words, folder), run_python([*JAXPOOL_RUN, "--quiet", *words], folder)
-    assert ours == plain
+    plain = run_python(words, folder, stdin)
+    assert run_python([*JAXPOOL_RUN, "--quiet", *words], folder, stdin) == plain
     return plain
 
 
@@ -62,6 +68,56 @@ def test_main_module_argv_and_path_match_python(tmp_path):
     assert status == 0
     assert "'--help', '-m', '--quiet', '--', '3'" in printed
     assert printed.startswith("__main__")
+
+
+SHOWS_ITSELF = """\
+import sys
+print(__name__, globals().get("__file__"), sys.argv, sys.path[0], __package__, type(__loader__))
+print(__spec__ and __spec__.name, sorted({*globals()} - {"__annotations__"}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin"),
+    [
+        (["train.py", "--", "x"], None),
+        (["--", "train.py", "--", "--"], None),
+        (["-m", "train", "--", "x"], None),
+        (["-c", SHOWS_ITSELF, "--", "x", "-c"], None),
+        (["train.pyc", "x"], None),
+        (["bytecode", "x"], None),
+        (["folder", "x"], None),
+        (["train.zip", "--", "x"], None),
+        (["folder_without_main"], None),
+        (["-", "-", "--x"], SHOWS_ITSELF),
+    ],
+)
+@pytest.mark.parametrize("safe_path", ["", "1"])
+def test_kinds_of_programs_match_python(words, stdin, safe_path, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONSAFEPATH", safe_path)
+    for folder in ("folder", "folder_without_main"):
+        (tmp_path / folder).mkdir()
+    for path in ("train.py", "folder/__main__.py"):
+        write_script(tmp_path, SHOWS_ITSELF, path)
+    for path in ("train.pyc", "bytecode"):
+        py_compile.compile(str(tmp_path / "train.py"), str(tmp_path / path))
+    with zipfile.ZipFile(tmp_path / "train.zip", "w") as archive:
+        archive.writestr("__main__.py", SHOWS_ITSELF)
+    status, printed, said = assert_runs_as_python(words, tmp_path, stdin)
+    assert (status, bool(printed), bool(said)) in [(0, True, False), (1, False, True)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pipe has no path")
+def test_pipe_is_read_once(tmp_path):
+    said = assert_runs_as_python(["/dev/stdin", "x"], tmp_path, "import sys; print(sys.argv)")
+    assert said == (0, "['/dev/stdin', 'x']\n", "")
+    write_script(tmp_path, "import sys; print(5, __file__ == sys.argv[0])")
+    command = f"{shlex.quote(sys.executable)} -m jaxpool run --quiet <(cat train.py)"
+    environment = os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"5 True\n", b"")
 
 
 def test_run_module_and_package(tmp_path):
@@ -106,7 +162,8 @@ def test_unrunnable_module_error_matches_python(module, tmp_path):
         "def f(): 1 / 0\ntry: f()\nexcept ZeroDivisionError: raise KeyError(1)",
         "def broken(:",
         "sys.excepthook = lambda *what: print(what[1], what[2].tb_lineno)\nraise OSError('hooked')",
-        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)",
+        # Under a parent that ignores SIGINT, such as a background job, Python has no handler of it.
+        "from signal import *\nsignal(SIGINT, default_int_handler)\nraise_signal(SIGINT)",
     ],
 )
 def test_exit_matches_python(ending, tmp_path):
@@ -164,7 +221,7 @@ def test_script_importing_jaxpool_first_is_accelerated(entry, tmp_path):
 
 
 def make_report(*rows, compare_with_lax):
-    report = run._ReductionsReport("train.py", compare_with_lax)
+    report = run._ReductionsReport("train.py", compare_with_lax, keeps_memory=False)
     report._reductions, report._why_nothing_replaced = list(rows), None
     report._replacer = _checked_replacer.CheckedReplacer(report._reductions.append)
     return report
@@ -209,6 +266,70 @@ def test_last_bit_note_appears_once(kind, reason, told, capsys):
     lines = lines_of(make_report(row, row, compare_with_lax=False), capsys)
     assert lines.count(LAST_BIT) == told
     assert len(lines) == 3 + told
+
+
+# Bytes of page faults, of the peak, and seconds of CPU time in the program and in the system
+@pytest.mark.parametrize(
+    ("fault_bytes", "peak_bytes", "user_time", "system_time", "suggests"),
+    [(7e9, 1e9, 3.0, 1.0, True), (2e9, 1e9, 3.0, 1.0, False), (7e9, 1e9, 99.0, 1.0, False)],
+)
+def test_keep_memory_is_suggested_for_page_faults(
+    fault_bytes, peak_bytes, user_time, system_time, suggests, capsys, monkeypatch
+):
+    resource = pytest.importorskip("resource")
+    usage = types.SimpleNamespace(
+        ru_minflt=fault_bytes / resource.getpagesize(),
+        ru_maxrss=peak_bytes / 1024,
+        ru_utime=user_time,
+        ru_stime=system_time,
+    )
+    monkeypatch.setattr(resource, "getrusage", lambda who: usage)
+    monkeypatch.setattr(run, "load_glibc_if_in_use", object)
+    row = LaxReduction("max", "float32", (9,), (3,), (1,), (), "here", None)
+    *_, last = lines_of(make_report(row, compare_with_lax=False), capsys)
+    said = (
+        "  page faults: 7.0 GB of new memory, with 1.0 GB at the peak, and 25% of CPU time in the system: "
+        "--keep-memory reuses freed memory (docs/memory.md)"
+    )
+    assert (last == said) == suggests
+    monkeypatch.setattr(run, "load_glibc_if_in_use", lambda: None)  # macOS, or another allocator
+    assert said not in lines_of(make_report(row, compare_with_lax=False), capsys)
+
+
+@pytest.mark.slow  # starts jax twice
+@pytest.mark.ci
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="glibc's allocator alone has the setting"
+)
+def test_keep_memory_option(tmp_path):
+    script = write_script(
+        tmp_path,
+        """
+        import jax, jax.numpy as jnp
+        from jax import lax
+        pool = jax.jit(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2,), (1,), "SAME"))
+        for _ in range(40):
+            pool(jnp.ones(1 << 24)).block_until_ready()
+        """,
+    )
+    suggestion = "--keep-memory reuses freed memory (docs/memory.md)\n"
+    for options, suggests in (([], True), (["--keep-memory"], False)):
+        status, _, said = run_python(
+            [*JAXPOOL_RUN, *options, script], tmp_path, JAX_PLATFORMS="cpu"
+        )
+        assert (status, said.endswith(suggestion)) == (0, suggests)
+        assert "1 of 1 windowed reductions of train.py taken over\n" in said
+
+
+def test_keep_memory_without_effect(capsys, monkeypatch):
+    monkeypatch.setattr(run, "keep_memory", lambda: False)
+    met = make_report(compare_with_lax=False)
+    met._keeps_memory = True
+    assert lines_of(met, capsys) == [
+        "jaxpool run: train.py traced no windowed max, min or sum; "
+        "pools by reshape, adaptive and global pools are not replaced.",
+        "  --keep-memory: keep_memory() returned False, and changed nothing",
+    ]
 
 
 POOLS_SCRIPT = """

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import tomllib
+import types
 from pathlib import Path
 
 import pytest
