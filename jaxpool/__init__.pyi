@@ -23,6 +23,7 @@ from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.cumulative import FirstOrLast
 from typing import Any
 from typing import Literal
+from typing import overload
 import contextlib
 from jaxpool import compat as compat, testing as testing
 
@@ -85,6 +86,7 @@ __all__ = [
 ]
 
 # jaxpool/_accelerate/accelerate.py
+@overload
 def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
     """`fn` with its windowed max, min and sum, and their derivatives, computed by jaxpool.
 
@@ -100,10 +102,58 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
     Args:
       fn: a train step, a loss, `model.apply` (Flax Linen, Haiku) or `model.fit` (Keras), jitted or not. State that it
         changes in place is changed in place. Objects that hold parameters raise: as functions they would hide the
-        parameters from `jax.grad`.
+        parameters from `jax.grad`. With `report` alone, the result is a decorator: `@jaxpool.accelerate(report=print)`.
       report: called once with each reduction, when it is traced, such as `print` or `reports.append`. A reduction has
-        `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. With `report`, functions that
-        were jitted before are traced again for this call of `accelerate`.
+        `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. A first call without any
+        reduction is reported with the kind "none". With `report`, functions that were jitted before are traced
+        again for this call of `accelerate`.
+
+    Returns:
+      A function with the arguments and results of fn, and with its `lower`, `trace` and `eval_shape` if fn is jitted.
+      It can be pickled and copied if fn and `report` can.
+
+    Raises:
+      TypeError: fn is a model, a class, a generator or coroutine function, or a compiled program.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jax import lax
+      >>> import jaxpool
+      >>> def loss(x):
+      ...     return lax.reduce_window(x, -jnp.inf, lax.max, (2,), (2,), "VALID").sum()
+      >>> x = jnp.array([1.0, jnp.nan, 5.0, 2.0])
+      >>> jax.grad(jaxpool.accelerate(loss))(x)
+      Array([0., 1., 1., 0.], dtype=float32)
+      >>> reports = []
+      >>> jaxpool.accelerate(loss, report=reports.append)(x)
+      Array(nan, dtype=float32)
+      >>> [(reduction.kind, reduction.taken_over) for reduction in reports]
+      [('max', True)]
+
+    References:
+      The window arithmetic of `jax.lax.reduce_window`.
+    """
+@overload
+def accelerate(*, report: ReportCallback) -> Callable[[F], F]:
+    """`fn` with its windowed max, min and sum, and their derivatives, computed by jaxpool.
+
+    Works on a forward pass or a whole train step of any library. The function may contain `grad`, `jit`, `scan`,
+    `while_loop`, `cond`, `checkpoint`, `vmap`, `shard_map` and functions with custom derivatives. The result composes
+    with them too: `jax.jit(accelerate(f))`, `accelerate(jax.jit(f))`, `jax.grad(accelerate(f))`. Names, signature,
+    donation and static arguments stay. Reductions that cannot be replaced run as before. A function jitted before is
+    traced once more when it is called from here.
+
+    Gradient: the gradient of `max_pool` or `min_pool` with `ties="first"`, or of `sum_pool`. Forward and reverse mode,
+    any order. It equals the gradient of lax if that is correct, bit for bit if windows are disjoint.
+
+    Args:
+      fn: a train step, a loss, `model.apply` (Flax Linen, Haiku) or `model.fit` (Keras), jitted or not. State that it
+        changes in place is changed in place. Objects that hold parameters raise: as functions they would hide the
+        parameters from `jax.grad`. With `report` alone, the result is a decorator: `@jaxpool.accelerate(report=print)`.
+      report: called once with each reduction, when it is traced, such as `print` or `reports.append`. A reduction has
+        `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. A first call without any
+        reduction is reported with the kind "none". With `report`, functions that were jitted before are traced
+        again for this call of `accelerate`.
 
     Returns:
       A function with the arguments and results of fn, and with its `lower`, `trace` and `eval_shape` if fn is jitted.

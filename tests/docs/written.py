@@ -26,16 +26,29 @@ def source_file(function):
     return Path(function.__code__.co_filename)
 
 
-def definition(function):
-    """The lines of the definition up to the docstring, without decorators, and the names in annotations."""
+def definitions(function):
+    """The definition of a function, or its overloads, each with its lines up to the docstring and the names it uses."""
     text = source_file(function).read_text()
     trees = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
-    (tree,) = (each for each in trees if each.name == function.__name__)
-    arguments = [each for each in ast.walk(tree.args) if isinstance(each, ast.arg)]
-    annotations = filter(None, [tree.returns, *(each.annotation for each in arguments)])
-    nodes = [node for annotation in annotations for node in ast.walk(annotation)]
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return text.splitlines()[tree.lineno - 1 : tree.body[0].lineno - 1], names
+    trees = [each for each in trees if each.name == function.__name__]
+    found = []
+    for tree in trees[:-1] or trees:
+        is_overload = len(trees) > 1
+        arguments = [each for each in ast.walk(tree.args) if isinstance(each, ast.arg)]
+        annotations = filter(None, [tree.returns, *(each.annotation for each in arguments)])
+        nodes = [node for annotation in annotations for node in ast.walk(annotation)]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        body = tree.body[0]
+        lines = text.splitlines()[tree.lineno - 1 : max(tree.lineno, body.lineno - 1)]
+        lines = (
+            ["@overload", *(line.removesuffix(" ...") for line in lines)] if is_overload else lines
+        )
+        found.append((lines, names | {"overload"} if is_overload else names))
+    return found
+
+
+def names_used(function):
+    return set().union(*(names for _, names in definitions(function)))
 
 
 def import_of(name, function):
@@ -55,14 +68,16 @@ def written_function(name):
     assert '"""' not in docstring
     body = "\n".join(f"    {line}".rstrip() for line in f'"""{docstring}\n"""'.splitlines())
     comment = f"# {function.__module__.replace('.', '/')}.py"
-    return "\n".join([comment, *definition(function)[0], body])
+    return "\n".join(
+        [comment, *(line for lines, _ in definitions(function) for line in [*lines, body])]
+    )
 
 
 def written_stub():
     """The current text of the stub."""
     names = sorted(jaxpool.__all__)
     functions = [inspect.unwrap(getattr(jaxpool, name)) for name in names]
-    used = {(name, import_of(name, each)) for each in functions for name in definition(each)[1]}
+    used = {(name, import_of(name, each)) for each in functions for name in names_used(each)}
     assert len(used) == len(dict(used)), "a name has two meanings in annotations"
     modules = "from jaxpool import compat as compat, testing as testing"
     imports = [*sorted({text for _, text in used if text}), modules]
