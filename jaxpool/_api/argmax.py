@@ -24,6 +24,7 @@ from jaxpool._arguments.sizes import (
     normalise_axes,
 )
 from jaxpool._kernels.dtypes import Ties
+from jaxpool._kernels.slices import reshape_like
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.split import sharding_from_type
@@ -131,6 +132,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
         "Pass the indices that max_pool_with_argmax returned with y, and the sizes that it pooled."
     )
     positions = as_integer_array("indices", indices, y.shape, math.prod(sizes), hint, "y")
+    positions = reshape_like(positions, y.shape, y)
     sharding = sharding_from_type(y)
     if sharding:
         concrete_indices = indices if isinstance(indices, np.ndarray) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
@@ -15,6 +15,7 @@ from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
 from jaxpool._kernels.dtypes import Kind, Ties, is_float
+from jaxpool._kernels.slices import reshape_like
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.morphology import Morphology
 from jaxpool._shards.windowed import checked_array_and_windows
@@ -126,6 +127,7 @@ def _dilate_or_erode(
         return max_or_min_pool(kind, x, *geometry, ties=ties, autodiff=autodiff)
     x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
     channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
-    weights = lax.reshape(kernel.astype(x.dtype), (math.prod(window_shape), *channel_shape))
+    weights_shape = (math.prod(window_shape), *channel_shape)
+    weights = reshape_like(kernel.astype(x.dtype), weights_shape, x)
     op = Morphology(windows.window, ties, range(windows.window.size), kind, channel_axis)
     return windows.apply(apply, op, x, weights, autodiff=autodiff)

@@ -6,9 +6,8 @@ from typing import Any
 
 import jax
 from jax import Array
-from jax.sharding import reshard
 
-from jaxpool._arguments.arrays import as_array, is_prng_key
+from jaxpool._arguments.arrays import as_array, is_prng_key, replicated
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
@@ -112,7 +111,9 @@ def _fractional_pool(
     if op_type is FractionalMax:
         check_fits_int32_indices("x", op.window.input_shape)
     random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
-    samples = jax.random.uniform(key, (len(op.dims), *random_shape), uniform_dtype(x.dtype))
+    samples = jax.random.uniform(
+        replicated(key), (len(op.dims), *random_shape), uniform_dtype(x.dtype)
+    )
     local_samples = [sharding.local_shard(u) if sharding else u for u in samples]
     x = x if op_type is FractionalMax else as_float(x)
     return on_shards(apply, sharding, x, *local_samples, settings=(op_type(op.dims),))
@@ -195,10 +196,8 @@ def stochastic_pool(
         global_shape = x_sharding.global_shape(x.shape) if x_sharding else x.shape
         sample_shape = windows.window.pooled_shape(global_shape)
         weight_dtype = accumulator_dtype(mean_dtype(x.dtype))
-        sample = jax.random.uniform(key, sample_shape, weight_dtype)
+        sample = jax.random.uniform(replicated(key), sample_shape, weight_dtype)
         if x_sharding:
             sample = x_sharding.local_shard(sample)
-        elif any(jax.typeof(x).sharding.spec):  # x is sharded along axes of symbolic sizes
-            sample = reshard(sample, jax.typeof(x).sharding)
         samples = [sample]
     return windows.apply(apply_stochastic_pool, StochasticPool(windows.window), x, *samples)

@@ -22,6 +22,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
+from jaxpool._kernels.slices import reshape_like
 from jaxpool._ops.apply import Autodiff, call_in_reverse_mode
 from jaxpool._shards.halo import Halo, ShardGeometry, pool_with_halo
 
@@ -53,10 +54,13 @@ class ArraySharding:
         return tuple(size * self.num_shards(axis) for axis, size in enumerate(shape))
 
     def operand_sharding(self, shape: Sequence[Any]) -> ArraySharding:
-        """The sharding of an operand of `shape` that broadcasts against the array; leading axes may be added."""
+        """The sharding of an operand of `shape`, whose last axes are those of the array; leading axes may be added.
+
+        Axes that cannot be split, such as those of size 1, are not sharded.
+        """
         num_extra = len(shape) - len(self.mesh_axes)
         mesh_axes = [
-            () if shape[num_extra + axis] == 1 < self.num_shards(axis) else self.mesh_axes[axis]
+            () if shape[num_extra + axis] % self.num_shards(axis) else self.mesh_axes[axis]
             for axis in range(max(-num_extra, 0), len(self.mesh_axes))
         ]
         return dataclasses.replace(self, mesh_axes=((),) * num_extra + tuple(mesh_axes))
@@ -69,14 +73,6 @@ class ArraySharding:
         """The sharding of the result of a reduction over `axes`, which no mesh axes shard any longer."""
         names = tuple(() if axis in axes else entry for axis, entry in enumerate(self.mesh_axes))
         return dataclasses.replace(self, mesh_axes=names)
-
-    def operand_spec(self, shape: Sequence[Any], array_shape: Sequence[Any]) -> PartitionSpec:
-        """The `PartitionSpec` of an operand of `shape`; replicated if it does not broadcast against `array_shape`."""
-        num_missing = len(array_shape) - len(shape)
-        pairs = zip(shape, array_shape[max(num_missing, 0) :], strict=True)
-        if num_missing < 0 or not all(size in (1, other) for size, other in pairs):
-            return PartitionSpec()
-        return self.operand_sharding(shape).spec
 
     def local_shard(self, x: Array) -> Array:
         """This device's shard of x, a replicated array that broadcasts to the global array; x unless `is_manual`."""
@@ -273,7 +269,8 @@ def on_shards(
     """
     if sharding is None:
         kwargs = {} if autodiff is None else {"autodiff": autodiff}
-        return body(*settings, *xs, **kwargs)
+        operands = [reshape_like(x, x.shape, xs[0]) for x in xs[1:]]
+        return body(*settings, xs[0], *operands, **kwargs)
     out_spec = sharding.spec if out_spec is None else out_spec
     shard_body: Callable[..., R] = functools.partial(body, *settings)
     if not sharding.is_manual:
@@ -311,7 +308,7 @@ class ShardedPool(ShardGeometry):
         """
         xs = (x, *operands) if mask is None else (x, mask, *operands)
         if self.sharding is None:
-            return pool(op, *xs, **kwargs)
+            return on_shards(pool, None, *xs, settings=(op,), **kwargs)
         settings = self, pool, op, mask is not None
         return on_shards(pool_with_halo, self.sharding, *xs, settings=settings, **kwargs)
 

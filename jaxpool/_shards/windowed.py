@@ -15,10 +15,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-import jax
 from jax import Array, lax
 from jax import numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
 from jaxpool._arguments.sizes import check_choice
@@ -32,7 +30,7 @@ from jaxpool._kernels.positions import (
     input_position_of_tap,
 )
 from jaxpool._kernels.select import edge_taps_inside
-from jaxpool._kernels.slices import is_sharded, outer_broadcast
+from jaxpool._kernels.slices import outer_broadcast, reshape_like
 from jaxpool._kernels.split_ties import bits_of_taps_inside
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.op import Op
@@ -191,7 +189,4 @@ def checked_window_mask(x: Array, sharded_windows: ShardedPool, where: Any) -> A
     mask = as_broadcast_mask(where, x.shape)
     pooled_axes = sharded_windows.window.axes
     shape = [size if axis in pooled_axes else mask.shape[axis] for axis, size in enumerate(x.shape)]
-    mask = jnp.broadcast_to(mask, shape)
-    if sharded_windows.sharding is None and is_sharded(mask):  # x is replicated
-        mask = reshard(mask, NamedSharding(jax.typeof(mask).sharding.mesh, PartitionSpec()))
-    return mask
+    return reshape_like(jnp.broadcast_to(mask, shape), shape, x)
