@@ -20,8 +20,10 @@ from jaxpool._shards.split import ArraySharding, check_divisible, context_axes, 
 
 # Arguments, of functions and drop-ins, whose axes are those of the pooled array. They are sharded like the array. Other
 # arrays, such as keys, kernels and boxes, are replicated: equal sizes do not show that axes correspond.
-OPERAND_NAMES = ("x", "y", "xs", "features", "input", "inputs", "other", "indices", "where")
-OPERAND_NAMES += ("reset", "temperature", "p")
+OPERAND_NAMES = (
+    *("x", "y", "xs", "features", "input", "inputs", "other"),
+    *("indices", "where", "reset", "temperature", "p"),
+)
 P = ParamSpec("P")
 R = TypeVar("R")
 
