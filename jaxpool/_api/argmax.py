@@ -28,6 +28,7 @@ from jaxpool._arguments.sizes import (
 from jaxpool._geometry.window import Window, WindowArguments
 from jaxpool._kernels.dtypes import TieOrder, Ties
 from jaxpool._kernels.positions import input_position_of_tap
+from jaxpool._kernels.slices import reshape_like
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.select_pool import select_pool_with_tap
 from jaxpool._ops.unpool import Unpool
@@ -151,6 +152,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
         "Pass the indices that max_pool_with_argmax returned with y, and the sizes that it pooled."
     )
     positions = as_integer_array("indices", indices, y.shape, math.prod(sizes), hint, "y")
+    positions = reshape_like(positions, y.shape, y)
     sharding = sharding_from_type(y)
     if sharding:
         concrete_indices = indices if isinstance(indices, np.ndarray) else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._api.windowed import check_input
@@ -18,6 +18,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
 from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels.dtypes import Kind, Ties, is_float
+from jaxpool._kernels.slices import reshape_like
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.morphology import Morphology
 
@@ -129,7 +130,8 @@ def _dilate_or_erode(
         return max_or_min_pool(kind, x, arguments, ties=ties, autodiff=autodiff)
     checked = check_input(x, arguments, ties=ties, autodiff=autodiff)
     channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
-    weights = lax.reshape(kernel.astype(x.dtype), (math.prod(window_shape), *channel_shape))
+    weights_shape = (math.prod(window_shape), *channel_shape)
+    weights = reshape_like(kernel.astype(x.dtype), weights_shape, x)
     window = checked.window
     op = Morphology(window, ties, range(window.size), kind, channel_axis)
     return checked.apply(apply, op, x, weights, autodiff=autodiff)

@@ -6,10 +6,9 @@ from typing import Any
 
 import jax
 from jax import Array
-from jax.sharding import reshard
 
 from jaxpool._api.windowed import check_input
-from jaxpool._arguments.arrays import as_array, is_prng_key
+from jaxpool._arguments.arrays import as_array, is_prng_key, replicated
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import check_unsharded, sharding_from_type
@@ -25,6 +24,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, mean_dtype
+from jaxpool._kernels.slices import reshape_like
 from jaxpool._ops.apply import apply
 from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
 from jaxpool._ops.random_pool import StochasticPool, apply_stochastic_pool, uniform_dtype
@@ -114,10 +114,12 @@ def _fractional_pool(
     if op_type is FractionalMax:
         check_fits_int32_indices("x", op.window.input_shape)
     random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
-    samples = jax.random.uniform(key, (len(op.dims), *random_shape), uniform_dtype(x.dtype))
+    samples = jax.random.uniform(
+        replicated(key), (len(op.dims), *random_shape), uniform_dtype(x.dtype)
+    )
     x = x if op_type is FractionalMax else as_float(x)
     if sharding is None:
-        return apply(op_type(op.dims), x, *samples)
+        return apply(op_type(op.dims), x, *[reshape_like(u, u.shape, x) for u in samples])
     local_samples = map(sharding.local_shard, samples)
     return on_shards(apply, sharding, x, *local_samples, settings=(op_type(op.dims),))
 
@@ -199,10 +201,8 @@ def stochastic_pool(
         global_shape = x_sharding.global_shape(x.shape) if x_sharding else x.shape
         sample_shape = checked.window.pooled_shape(global_shape)
         weight_dtype = accumulator_dtype(mean_dtype(x.dtype))
-        sample = jax.random.uniform(key, sample_shape, weight_dtype)
+        sample = jax.random.uniform(replicated(key), sample_shape, weight_dtype)
         if x_sharding:
             sample = x_sharding.local_shard(sample)
-        elif any(jax.typeof(x).sharding.spec):  # x is sharded along axes of symbolic sizes
-            sample = reshard(sample, jax.typeof(x).sharding)
         samples = [sample]
     return checked.apply(apply_stochastic_pool, StochasticPool(checked.window), x, *samples)

@@ -16,7 +16,7 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
-from jaxpool._arguments.arrays import as_array, as_integer_array, checked_float
+from jaxpool._arguments.arrays import as_array, as_integer_array, checked_float, replicated
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import check_unsharded, context_axes
@@ -62,6 +62,11 @@ def call_with_auto_sharding(
         return jax.sharding.auto_axes(function, out_sharding=out_spec)(x, *args)
 
 
+def as_boxes(boxes: Any) -> Array:
+    """`boxes` as an array without explicit mesh axes: for sharded boxes, XLA gathers many larger arrays instead."""
+    return replicated(as_array(boxes, "boxes"))
+
+
 def _check_images_and_boxes(
     arg_name: str, xs: Sequence[Array], boxes: Array, batch_indices: Any
 ) -> tuple[list[Array], Array, Array]:
@@ -94,7 +99,7 @@ def _check_images_and_boxes(
         hint = "Pass the image of each box as int32."
         shape = boxes.shape[:-1]
         images = as_integer_array("batch_indices", batch_indices, shape, num_images, hint)
-        return [*xs], flat_boxes, clip_segment_ids(images.reshape(-1), num_images)
+        return [*xs], flat_boxes, clip_segment_ids(replicated(images).reshape(-1), num_images)
     if boxes.ndim != 3 or boxes.shape[0] != num_images:
         rule = f"({num_images}, K, 4) without batch_indices, K boxes of each image"
         hint = "Pass the image of each box as batch_indices."
@@ -173,7 +178,7 @@ def roi_align(
       He et al., Mask R-CNN, arXiv:1703.06870; `torchvision.ops.roi_align`, which has a gradient for x only, and
       interpolates x for a box without area. "max" is as in MMCV and OpenVINO; ONNX compares weighted pixels.
     """
-    x, boxes = as_array(x), as_array(boxes, "boxes")
+    x, boxes = as_array(x), as_boxes(boxes)
     op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)
     check_choice("kind", kind, ("avg", "max"))
     xs, flat_boxes, image_indices = _check_images_and_boxes("x", [x], boxes, batch_indices)
@@ -272,7 +277,7 @@ def multilevel_roi_align(
     if not is_tuple_or_list(features) or not features:
         raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
     xs = [as_array(x, "features") for x in features]
-    boxes = as_array(boxes, "boxes")
+    boxes = as_boxes(boxes)
     op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)
     finest_level = -math.log2(op.scale)
     if finest_level != round(finest_level):
@@ -371,7 +376,7 @@ def roi_max_pool(
     References:
       Girshick, Fast R-CNN, arXiv:1504.08083; `torchvision.ops.roi_pool`, which skips NaN.
     """
-    x, boxes = as_array(x), as_array(boxes, "boxes")
+    x, boxes = as_array(x), as_boxes(boxes)
     num_cells = check_num_cells("output_shape", output_shape)
     scale = check_spatial_scale(spatial_scale)
     check_choice("ties", ties, ("first", "last", "split"))

@@ -23,6 +23,12 @@ from jaxpool._arguments.sharding import (
     find_sharding,
 )
 
+# Arguments, of functions and drop-ins, whose axes are those of the pooled array. They are sharded like the array. Other
+# arrays, such as keys, kernels and boxes, are replicated: equal sizes do not show that axes correspond.
+OPERAND_NAMES = (
+    *("x", "y", "xs", "features", "input", "inputs", "other"),
+    *("indices", "where", "reset", "temperature", "p"),
+)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -46,7 +52,8 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
     Args:
       pool: a function of this library that takes an array, or outside of a `shard_map` a composition of such
         functions. The array is the first argument, or follows a `key`; of several operands, the operand with the most
-        axes. Other arrays are sharded along the axes that broadcast against the array, or replicated. Inside a
+        axes. Arguments whose axes are those of the array are sharded like the array: `y`, `indices`, `where`,
+        `reset`, `temperature` and `p`, also as parameters of a composition. Other arrays are replicated. Inside a
         `shard_map` other arrays are the parts of this device.
       mesh: the mesh of x; None reads the mesh from the type of x, from x, or from `jax.set_mesh`.
       spec: a `jax.sharding.PartitionSpec` with one entry per axis of x. None reads the spec from the type of x, or
@@ -93,11 +100,11 @@ class _ShardedPool(FunctionWrapper):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         pool = self._pool
-        operand = _find_pooled_array(pool, args, kwargs)
-        if operand is None:  # `pool` raises its own error
+        operands = _find_operands(pool, args, kwargs)
+        if not operands:  # `pool` raises its own error
             return pool(*args, **kwargs)
         with name_function_in_errors("sharded"):
-            x = as_array(operand)
+            x = as_array(operands[0])
         with name_function_in_errors("sharded", **{"x.shape": x.shape}):
             sharding = find_sharding(x, self._mesh, self._spec)
             for axis, size in enumerate(sharding.global_shape(x.shape)):
@@ -109,34 +116,51 @@ class _ShardedPool(FunctionWrapper):
         if not non_explicit_axes:
             return pool(*args, **kwargs)
         return _call_with_explicit_axes(
-            non_explicit_axes, sharding, operand, x, pool, (args, kwargs)
+            non_explicit_axes, sharding, operands, x, pool, (args, kwargs)
         )
 
 
-def _find_pooled_array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """The argument of `pool` that is the pooled array; None if there is none."""
+def _find_operands(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> list[Any]:
+    """The pooled array, then all arguments of `pool` that are sharded like it; empty if there is no pooled array."""
     try:
         arguments = inspect.signature(pool).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # wrong arguments, or a pool without a signature
-        return None
+        return []
     name = next((name for name in arguments if name != "key"), None)
     if name is None:
-        return None
+        return []
     values = arguments[name] if isinstance(arguments[name], tuple | list) else [arguments[name]]
     arrays = [value for value in values if is_array(value)]
-    return max(arrays, key=np.ndim, default=None)
+    if not arrays:
+        return []
+    arguments |= kwargs  # the names of arguments that `pool` takes as **kwargs
+    named = [arguments[each] for each in OPERAND_NAMES if each in arguments]
+    return [max(arrays, key=np.ndim), *arrays, *jax.tree.leaves(named)]
 
 
 def _call_with_explicit_axes(
-    mesh_axes: Any, sharding: ArraySharding, operand: Any, x: Array, pool: Any, arguments: Any
+    mesh_axes: Any,
+    sharding: ArraySharding,
+    operands: list[Any],
+    x: Array,
+    pool: Any,
+    arguments: Any,
 ) -> Any:
-    """Call `pool` with explicit `mesh_axes`, x in place of `operand`, and NumPy arguments replicated as they are."""
+    """Call `pool` with explicit `mesh_axes`, and x in place of `operands[0]`.
+
+    `operands` are sharded like x. Other arrays are replicated, and NumPy arrays stay as they are.
+    """
     leaves, treedef = jax.tree.flatten(
-        arguments, is_leaf=lambda node: node is operand or not isinstance(node, tuple | list | dict)
+        arguments,
+        is_leaf=lambda node: node is operands[0] or not isinstance(node, tuple | list | dict),
     )
-    leaves = [x if leaf is operand else leaf for leaf in leaves]
+    is_operand = [any(leaf is each for each in operands) for leaf in leaves]
+    leaves = [x if leaf is operands[0] else leaf for leaf in leaves]
     arrays = {n: y for n, y in enumerate(leaves) if y is x or isinstance(y, jax.Array)}
-    specs = {n: sharding.operand_spec(np.shape(y), np.shape(x)) for n, y in arrays.items()}
+    specs = {
+        n: sharding.operand_sharding(np.shape(y)).spec if is_operand[n] else PartitionSpec()
+        for n, y in arrays.items()
+    }
 
     def call_pool(arrays: dict[int, Array]) -> Any:
         merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(leaves)]

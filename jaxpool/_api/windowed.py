@@ -10,16 +10,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
 from jax import Array
 from jax import numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
 from jaxpool._arguments.sharding import sharding_from_type
 from jaxpool._arguments.sizes import check_choice
 from jaxpool._geometry.window import Window, WindowArguments, check_int32_positions
-from jaxpool._kernels.slices import is_sharded
+from jaxpool._kernels.slices import reshape_like
 from jaxpool._shards.halo import ShardedWindows, pool_with_halo
 from jaxpool._shards.split import on_shards, split_windows
 
@@ -49,10 +47,7 @@ class PoolInput:
         mask, pooled_axes = as_broadcast_mask(where, self.x.shape), self.window.axes
         pairs = enumerate(zip(self.x.shape, mask.shape, strict=True))
         shape = [x_size if axis in pooled_axes else size for axis, (x_size, size) in pairs]
-        mask = jnp.broadcast_to(mask, shape)
-        if self.shards is None and is_sharded(mask):  # x is replicated
-            mask = reshard(mask, NamedSharding(jax.typeof(mask).sharding.mesh, PartitionSpec()))
-        return mask
+        return reshape_like(jnp.broadcast_to(mask, shape), shape, self.x)
 
     def apply(
         self,
@@ -67,11 +62,14 @@ class PoolInput:
 
         `op` has an attribute `window`. `operands` broadcast against x. `kwargs` may set `autodiff`.
         """
-        xs = (x, *operands) if mask is None else (x, mask, *operands)
+        operands = operands if mask is None else (mask, *operands)
         if self.shards is None:
-            return pool(op, *xs, **kwargs)
+            operands = tuple(reshape_like(y, y.shape, x) for y in operands)
+            return pool(op, x, *operands, **kwargs)
         settings = self.shards, pool, op, mask is not None
-        return on_shards(pool_with_halo, self.shards.sharding, *xs, settings=settings, **kwargs)
+        return on_shards(
+            pool_with_halo, self.shards.sharding, x, *operands, settings=settings, **kwargs
+        )
 
 
 def check_input(

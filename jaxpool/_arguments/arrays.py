@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.sharding import PartitionSpec, reshard
 
 from jaxpool._arguments.errors import ArgumentError
 
@@ -143,6 +144,12 @@ def as_weakly_typed(x: Array) -> Array:
     if jax.typeof(x).weak_type:
         return x
     return lax.convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
+
+
+def replicated(x: Array) -> Array:
+    """x without explicit mesh axes in its type."""
+    sharding = jax.typeof(x).sharding
+    return reshard(x, sharding.update(spec=PartitionSpec())) if any(sharding.spec) else x
 
 
 def varying_mesh_axes(aval: Any) -> frozenset[Any]:

@@ -45,10 +45,13 @@ class ArraySharding:
         return tuple(size * self.num_shards(axis) for axis, size in enumerate(shape))
 
     def operand_sharding(self, shape: Sequence[Any]) -> ArraySharding:
-        """The sharding of an operand of `shape` that broadcasts against the array; leading axes may be added."""
+        """The sharding of an operand of `shape`, whose last axes are those of the array; leading axes may be added.
+
+        Axes that cannot be split, such as those of size 1, are not sharded.
+        """
         num_extra = len(shape) - len(self.mesh_axes)
         mesh_axes = [
-            () if shape[num_extra + axis] == 1 < self.num_shards(axis) else self.mesh_axes[axis]
+            () if shape[num_extra + axis] % self.num_shards(axis) else self.mesh_axes[axis]
             for axis in range(max(-num_extra, 0), len(self.mesh_axes))
         ]
         return dataclasses.replace(self, mesh_axes=((),) * num_extra + tuple(mesh_axes))
@@ -61,14 +64,6 @@ class ArraySharding:
         """The sharding of the result of a reduction over `axes`, which no mesh axes shard any longer."""
         names = tuple(() if axis in axes else entry for axis, entry in enumerate(self.mesh_axes))
         return dataclasses.replace(self, mesh_axes=names)
-
-    def operand_spec(self, shape: Sequence[Any], array_shape: Sequence[Any]) -> PartitionSpec:
-        """The `PartitionSpec` of an operand of `shape`; replicated if it does not broadcast against `array_shape`."""
-        num_missing = len(array_shape) - len(shape)
-        pairs = zip(shape, array_shape[max(num_missing, 0) :], strict=True)
-        if num_missing < 0 or not all(size in (1, other) for size, other in pairs):
-            return PartitionSpec()
-        return self.operand_sharding(shape).spec
 
     def local_shard(self, x: Array) -> Array:
         """This device's shard of x, a replicated array that broadcasts to the global array; x unless `is_manual`."""

@@ -29,7 +29,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.sharding import reshard
+from jax.sharding import PartitionSpec, reshard
 
 from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
@@ -195,6 +195,19 @@ def broadcast_like(value: Any, like: Array) -> Array:
     sharding, like_sharding = jax.typeof(y).sharding, jax.typeof(like).sharding
     has_spec = any(sharding.spec) or any(like_sharding.spec)
     return reshard(y, like_sharding) if has_spec and sharding.spec != like_sharding.spec else y
+
+
+def reshape_like(y: Array, shape: Sequence[Any], like: Array) -> Array:
+    """Reshape y to `shape`, which broadcasts against `like`, and reshard y like `like`; leading axes may be added."""
+    like_sharding = jax.typeof(like).sharding
+    shardings = [each for each in (like_sharding, jax.typeof(y).sharding) if any(each.spec)]
+    if not shardings:
+        return lax.reshape(y, shape)
+    num_extra = len(shape) - like.ndim
+    pairs = zip(shape[num_extra:], like.shape, like_sharding.spec, strict=True)
+    entries = [entry if size == like_size else None for size, like_size, entry in pairs]
+    spec = PartitionSpec(*[None] * num_extra, *entries)
+    return lax.reshape(y, shape, out_sharding=shardings[0].update(spec=spec))
 
 
 def is_empty(x: Array) -> bool:

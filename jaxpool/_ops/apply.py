@@ -72,6 +72,7 @@ def _may_have_derivative(xs: Sequence[Array], num_inputs: int = 1) -> bool:
 
 
 def _apply(op: Op, method: str, autodiff: Autodiff, xs: Sequence[Array]) -> Any:
+    xs = match_varying_mesh_axes(xs)
     if autodiff == "jvp" or not _may_have_derivative(xs, op.num_inputs):
         return value(op, *xs) if method == "value" else value_and_residual(op, *xs)
     with _replace_forward_mode_error():
@@ -80,7 +81,7 @@ def _apply(op: Op, method: str, autodiff: Autodiff, xs: Sequence[Array]) -> Any:
 
 def apply(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> Array:
     """Apply `op` to `xs`: its inputs, then its other arguments. Only floating-point inputs have a derivative."""
-    y: Array = _apply(op, "value", autodiff, match_varying_mesh_axes(xs))
+    y: Array = _apply(op, "value", autodiff, xs)
     return y
 
 

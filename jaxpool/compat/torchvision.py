@@ -25,6 +25,7 @@ import numpy as np
 from jax import Array
 
 from jaxpool._api.regions import (
+    as_boxes,
     check_num_cells,
     check_spatial_scale,
     max_pixel_of_cells,
@@ -90,7 +91,7 @@ def _convert_arguments(
             rule = f"of a number of channels that {num_cells[0]} * {num_cells[1]} divides"
             raise ArgumentError("input", rule, x.shape, "Each cell has its own.", attribute="shape")
         is_list, num_columns = is_tuple_or_list(boxes), 4 if is_tuple_or_list(boxes) else 5
-        arrays = [as_array(array, "boxes") for array in (boxes if is_list else [boxes])]
+        arrays = [as_boxes(array) for array in (boxes if is_list else [boxes])]
         if not arrays or any(array.ndim != 2 or array.shape[1] != num_columns for array in arrays):
             rule = "an array (K, 5), or a list with an array (L, 4) for each image"
             raise ArgumentError("boxes", rule, [array.shape for array in arrays], "Reshape them.")

@@ -11,7 +11,8 @@ from tests.sharded.cases import NUM_DEVICES
 from tests.support.later import later
 
 FOLDER = pathlib.Path(__file__).parent
-FILES = [FOLDER / f"test_{n}.py" for n in ("windows", "communication", "meshes", "every_function")]
+TOPICS = ("windows", "communication", "meshes", "every_function", "array_arguments")
+FILES = [FOLDER / f"test_{topic}.py" for topic in TOPICS]
 TABLE = FOLDER.parent / "transformations" / "test_table.py"
 SELECTIONS = [
     later(["-m", "not slow", *FILES]),
