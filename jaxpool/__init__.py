@@ -28,6 +28,7 @@ else:
 
     def __getattr__(name: str) -> Any:
         """Import all public names as attributes of the package, and return `name`."""
+        hint = ""
         if name in _PUBLIC_MODULES:
             return importlib.import_module(f"{__name__}.{name}")
         if name == "__all__" or not name.startswith("_"):
@@ -37,7 +38,10 @@ else:
             globals().update({attribute: getattr(_public, attribute) for attribute in names})
             if name in names:
                 return globals()[name]
-        message = f"module {__name__!r} has no attribute {name!r}"
+            from jaxpool._arguments.other_names import public_function_hint
+
+            hint = public_function_hint(name, names)
+        message = f"module {__name__!r} has no attribute {name!r}{hint}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])
 
     def __dir__() -> list[str]:

@@ -19,6 +19,7 @@ from jaxpool._arguments.arrays import (
     as_integer_array,
     checked_float,
     concrete_values,
+    is_array,
     wrong_dtype_error,
 )
 from jaxpool._arguments.decorator import public
@@ -69,7 +70,7 @@ def _checked_rows(
     hint = "Pass the segment of each row of x as int32."
     ids = as_integer_array("segment_ids", segment_ids, x.shape[:1], None, hint)
     if num_segments is None:
-        concrete_ids = concrete_values(segment_ids if isinstance(segment_ids, np.ndarray) else ids)
+        concrete_ids = concrete_values(segment_ids)
         if concrete_ids is None:
             rule = "given where ids are traced or on several processes"
             hint = "The largest id, which tells the number of segments, is not known here."
@@ -310,7 +311,7 @@ def _checked_soft_rows(
 ) -> tuple[Array, _Rows, tuple[Segments, float]]:
     """x as floats, its rows, and the segments and temperature of an op; `rescaling_hint` is for a temperature array."""
     rule = "a finite number above 0"
-    if isinstance(temperature, (Array, np.ndarray)):
+    if is_array(temperature) and not isinstance(temperature, np.generic):
         raise ArgumentError(
             "temperature", rule, temperature, rescaling_hint, TypeError, must_be_static=False
         )

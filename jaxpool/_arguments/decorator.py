@@ -81,14 +81,13 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         arrays = args[:num_traced]
-        static = None
         if arrays and all(map(_is_concrete_on_one_device, arrays)):
-            static = _static_arguments(args[len(arrays) :], kwargs)
-        if static:
-            # The call below raises the same error, with a message that shows arrays instead of tracers.
-            with contextlib.suppress(TypeError, ValueError, ArgumentError):
-                result: R = jitted(static, *arrays)
-                return result
+            # The call below raises the same error, with a message that shows arrays instead of tracers. Values without
+            # a repr, such as a list that contains itself, raise in `_static_arguments`.
+            with contextlib.suppress(TypeError, ValueError, ArgumentError, RecursionError):
+                if static := _static_arguments(args[len(arrays) :], kwargs):
+                    result: R = jitted(static, *arrays)
+                    return result
         try:
             return function(*args, **kwargs)
         except (TypeError, ValueError, ArgumentError) as error:

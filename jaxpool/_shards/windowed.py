@@ -188,8 +188,9 @@ def checked_window_mask(x: Array, sharded_windows: ShardedPool, where: Any) -> A
     """`where` as a mask with the rank of x, or None. The mask may have size 1 along axes that are not pooled."""
     if where is None:
         return None
-    mask = as_broadcast_mask(where, x.shape)
-    pooled_axes = sharded_windows.window.axes
+    window = sharded_windows.window
+    mask = as_broadcast_mask(where, x.shape, output_shape=window.pooled_shape(x.shape))
+    pooled_axes = window.axes
     shape = [size if axis in pooled_axes else mask.shape[axis] for axis, size in enumerate(x.shape)]
     mask = jnp.broadcast_to(mask, shape)
     if sharded_windows.sharding is None and is_sharded(mask):  # x is replicated
