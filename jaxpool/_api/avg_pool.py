@@ -8,7 +8,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import checked_float, wrong_dtype_error
-from jaxpool._arguments.decorator import public
+from jaxpool._arguments.decorator import adds_in_float32, public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, check_bool
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff
@@ -19,6 +19,7 @@ from jaxpool._shards.windowed import checked_array_and_windows, checked_window_m
 
 
 @public
+@adds_in_float32
 def sum_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -77,6 +78,7 @@ def check_divisor(
 
 
 @public
+@adds_in_float32
 def avg_pool(
     x: Any,
     window_shape: IntOrInts,

@@ -22,7 +22,7 @@ from jaxpool._arguments.arrays import (
     is_array,
     wrong_dtype_error,
 )
-from jaxpool._arguments.decorator import public
+from jaxpool._arguments.decorator import adds_in_float32, public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,
@@ -219,6 +219,7 @@ def segment_max_with_argmax(
 
 
 @public
+@adds_in_float32
 def segment_mean(
     x: Any,
     segment_ids: Any,
@@ -251,6 +252,7 @@ def segment_mean(
 
 
 @public
+@adds_in_float32
 def segment_sum(
     x: Any,
     segment_ids: Any,
@@ -327,6 +329,7 @@ def _checked_soft_rows(
 
 
 @public
+@adds_in_float32
 def segment_softmax(
     x: Any,
     segment_ids: Any,
@@ -371,6 +374,7 @@ def segment_softmax(
 
 
 @public
+@adds_in_float32
 def segment_logsumexp(
     x: Any,
     segment_ids: Any,

@@ -8,7 +8,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._arguments.arrays import as_coefficient, checked_float
-from jaxpool._arguments.decorator import public
+from jaxpool._arguments.decorator import adds_in_float32, public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import fill_masked, masked_soft
@@ -19,6 +19,7 @@ from jaxpool._shards.windowed import checked_array_and_windows, checked_window_m
 
 
 @public
+@adds_in_float32
 def lp_pool(
     x: Any,
     p: float,
@@ -71,6 +72,7 @@ def lp_pool(
 
 
 @public
+@adds_in_float32
 def gem_pool(
     x: Any,
     p: float | Array,
@@ -147,6 +149,7 @@ def _soft_pool(
 
 
 @public
+@adds_in_float32
 def logsumexp_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -200,6 +203,7 @@ def logsumexp_pool(
 
 
 @public
+@adds_in_float32
 def softmax_pool(
     x: Any,
     window_shape: IntOrInts,

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
+from jax import numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
+from jaxpool._arguments.arrays import as_array, unwrap_array
 from jaxpool._arguments.calls import clearer_error
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.shared_text import fill_shared_texts
@@ -60,6 +62,25 @@ def _num_traced_parameters(function: Callable[..., Any]) -> int | None:
     parameters = inspect.signature(function).parameters.values()
     traced = list(itertools.takewhile(lambda p: p.name in TRACED_PARAMETERS, parameters))
     return None if any(p.kind is p.VAR_POSITIONAL for p in traced) else len(traced)
+
+
+def adds_in_float32(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of functions that add elements of x, their first argument. x of float8_e8m0fnu is added as float32.
+
+    This dtype has neither a zero for padding, masked elements and missing cotangents, nor a sign. The result has the
+    dtype of x; -inf, the result of no elements, becomes the lowest value of the dtype.
+    """
+
+    @functools.wraps(function)
+    def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:
+        call: Callable[..., Any] = function
+        dtype = jnp.dtype(jnp.float8_e8m0fnu)
+        if getattr(unwrap_array(x), "dtype", None) != dtype:
+            return call(x, *args, **kwargs)
+        y = call(as_array(x).astype(jnp.float32), *args, **kwargs)
+        return jnp.where(y == -jnp.inf, jnp.asarray(jnp.finfo(dtype).min), y.astype(dtype))
+
+    return wrapper  # type: ignore[return-value]
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
