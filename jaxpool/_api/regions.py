@@ -17,7 +17,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._arguments.arrays import as_array, as_integer_array, checked_float
-from jaxpool._arguments.decorator import adds_in_float32, public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,
@@ -124,7 +124,6 @@ def _make_box_mean_op(output_shape: Any, samples: Any, spatial_scale: Any, align
 
 
 @public
-@adds_in_float32
 def roi_align(
     x: Any,
     boxes: Any,
