@@ -290,17 +290,23 @@ def check_collectives(name, sent, counts):
         assert sent <= {"collective-permute", "all-reduce"} | gathered
 
 
+HAS_FAILED = ("min", "avg_pool", "sum_pool", "lp_pool", "segment_softmax")
+
+
 @requires_eight_devices
-@pytest.mark.parametrize("layout", ["rows", "columns"])
-@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("layout", ["rows", pytest.param("columns", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [name if name in HAS_FAILED else pytest.param(name, marks=pytest.mark.slow) for name in POOLS],
+)
 def test_values_of_a_dtype_without_zero_and_sign(name, layout):
     """float8_e8m0fnu, powers of two and NaN: padding of 0, masks and negation have no value in it."""
     shape, spec = LAYOUTS[layout]
     mesh = mesh_of(shape, "explicit")
-    x = np.exp2(numbers()).astype(jnp.float8_e8m0fnu)
+    x = np.exp2(numbers((2, 16, 16, 4))).astype(jnp.float8_e8m0fnu)
     kernel = np.array([[1, 0.5, 1], [2, 1, 1], [1, 4, 1]]).astype(x.dtype)
     settings = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME", "kernel": kernel}
-    mask = np.arange(16)[:, None, None] % 7 < 2
+    mask = np.arange(16)[:, None] % 7 < 2
     calls = [
         call_of(name, x, **settings, **OTHERS),
         call_of(name, x, **settings, **OTHERS, axis=(1, 2), where=mask, initial=0.5)
