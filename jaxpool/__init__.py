@@ -21,6 +21,7 @@ _PUBLIC_MODULES = ("compat", "testing")
 
 def __getattr__(name: str) -> Any:
     """Import all public names as attributes of the package, and return `name`."""
+    hint = ""
     if name in _PUBLIC_MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name == "__all__" or not name.startswith("_"):
@@ -30,7 +31,10 @@ def __getattr__(name: str) -> Any:
         globals().update({attribute: getattr(_public, attribute) for attribute in names})
         if name in names:
             return globals()[name]
-    message = f"module {__name__!r} has no attribute {name!r}"
+        from jaxpool._arguments.other_names import public_function_hint
+
+        hint = public_function_hint(name, names)
+    message = f"module {__name__!r} has no attribute {name!r}{hint}"
     raise AttributeError(message, name=name, obj=sys.modules[__name__])
 
 

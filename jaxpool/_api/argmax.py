@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jax import Array
 
 from jaxpool._api.windowed import check_input
-from jaxpool._arguments.arrays import as_array, as_integer_array
+from jaxpool._arguments.arrays import as_array, as_integer_array, concrete_values
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import sharding_from_type
@@ -155,8 +154,8 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     positions = reshape_like(positions, y.shape, y)
     sharding = sharding_from_type(y)
     if sharding:
-        concrete_indices = indices if isinstance(indices, np.ndarray) else None
-        return unpool(sharding, y, positions, pooled_axes, sizes, concrete_indices)
+        values = concrete_values(indices)
+        return unpool(sharding, y, positions, pooled_axes, sizes, values)
     return apply(Unpool(pooled_axes, sizes), y, positions)
 
 

@@ -6,8 +6,6 @@ import dataclasses
 import math
 from typing import Any
 
-import jax
-import numpy as np
 from jax import Array
 
 from jaxpool._api.max_pool import max_or_min_pool
@@ -123,8 +121,7 @@ def _dilate_or_erode(
         rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
         raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
     arguments = dataclasses.replace(arguments, window_shape=window_shape, axes=pooled_axes)
-    is_array = isinstance(original_kernel, jax.Array | np.ndarray)
-    values = concrete_values(original_kernel) if is_array else None
+    values = concrete_values(original_kernel)
     # Adding constants other than 0 rounds, so that elements may tie.
     if values is not None and not values.any():
         return max_or_min_pool(kind, x, arguments, ties=ties, autodiff=autodiff)

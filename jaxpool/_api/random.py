@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 from jax import Array
 
 from jaxpool._api.windowed import check_input
-from jaxpool._arguments.arrays import as_array, is_prng_key, replicated
+from jaxpool._arguments.arrays import (
+    as_array,
+    as_jax_array,
+    is_array,
+    is_prng_key,
+    replicated,
+    unwrap_array,
+)
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import check_unsharded, sharding_from_type
@@ -31,14 +39,19 @@ from jaxpool._ops.random_pool import StochasticPool, apply_stochastic_pool, unif
 from jaxpool._shards.split import on_shards
 
 
-def check_prng_key(key: Any, rule: str, hint: str) -> None:
-    """Raise unless `key` is one PRNG key: a typed key, or the uint32 words of a key of the default implementation."""
-    if not is_prng_key(key):
-        has_type = hasattr(key, "dtype") and hasattr(key, "shape")
-        shown_value = f"key={key.dtype}{list(key.shape)}" if has_type else ""
-        raise ArgumentError(
-            "key", rule, key, hint, TypeError, shown_value=shown_value, must_be_static=False
-        )
+def as_prng_key(key: Any, rule: str, hint: str) -> Array:
+    """`key` as an array. Raises unless it is one typed key, or the words of a raw key of the default implementation."""
+    if is_prng_key(key):
+        return as_jax_array("key", key)
+    array, shown_value = unwrap_array(key), ""
+    if is_array(array):
+        shown_value = f"key={array.dtype}{list(array.shape)}"
+    elif callable(key) or isinstance(key, Iterator):
+        source = "next(rngs)" if isinstance(key, Iterator) else "rngs()"
+        hint, shown_value = f"Pass {source} of a source of keys.", f"a {type(key).__name__}"
+    raise ArgumentError(
+        "key", rule, key, hint, TypeError, shown_value=shown_value, must_be_static=False
+    )
 
 
 @public
@@ -105,7 +118,7 @@ def _fractional_pool(
     op_type: type[FractionalMax] | type[FractionalMean], key: Any, x: Any, *geometry: Any
 ) -> Array:
     """The fractional pool of x; `geometry` are the arguments of `make_fractional_op` after the shape."""
-    check_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
+    key = as_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
@@ -193,7 +206,7 @@ def stochastic_pool(
     """
     if key is not None:
         hint = "Pass jax.random.key(0), say, or None to evaluate."
-        check_prng_key(key, "a PRNG key or None", hint)
+        key = as_prng_key(key, "a PRNG key or None", hint)
     checked = check_input(x, WindowArguments(window_shape, strides, padding, axes=axes))
     x, samples = checked.x, list[Array]()
     if key is not None:

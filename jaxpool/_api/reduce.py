@@ -11,7 +11,13 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, as_broadcast_mask, as_real_array, is_array
+from jaxpool._arguments.arrays import (
+    as_array,
+    as_broadcast_mask,
+    as_real_array,
+    is_array,
+    unwrap_array,
+)
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import sharding_from_type
@@ -67,13 +73,16 @@ def _can_represent(dtype: Any, value: Any) -> bool:
 def _as_initial_scalar(initial: Any, dtype: Any) -> Array:
     """`initial` as a scalar array of `dtype`."""
     rule = "a number or an array without axes"
+    initial = unwrap_array(initial)
     is_number = isinstance(initial, (bool, int, float))
     if not is_number and not is_array(initial):
         raise ArgumentError("initial", rule, initial, "Pass a number.", TypeError)
     if not is_number and np.ndim(initial):
         hint = "For an array use jaxpool.maximum or jaxpool.minimum on the result."
         raise ArgumentError("initial", rule, np.shape(initial), hint, attribute="shape")
-    scalar = initial.item() if isinstance(initial, (np.ndarray, np.generic)) else initial
+    is_masked = isinstance(initial, np.ma.MaskedArray)  # whose `item` ignores the mask
+    is_numpy = isinstance(initial, (np.ndarray, np.generic)) and not is_masked
+    scalar = initial.item() if is_numpy else initial
     if not isinstance(scalar, (bool, int, float)):
         array = as_real_array("initial", initial)
         if dtypes.is_float(array.dtype) and not dtypes.is_float(dtype):

@@ -19,9 +19,10 @@ from jaxpool._arguments.arrays import (
     as_integer_array,
     checked_float,
     concrete_values,
+    is_array,
     wrong_dtype_error,
 )
-from jaxpool._arguments.decorator import public
+from jaxpool._arguments.decorator import adds_in_float32, public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import check_unsharded
 from jaxpool._arguments.sizes import (
@@ -69,7 +70,7 @@ def _checked_rows(
     hint = "Pass the segment of each row of x as int32."
     ids = as_integer_array("segment_ids", segment_ids, x.shape[:1], None, hint)
     if num_segments is None:
-        concrete_ids = concrete_values(segment_ids if isinstance(segment_ids, np.ndarray) else ids)
+        concrete_ids = concrete_values(segment_ids)
         if concrete_ids is None:
             rule = "given where ids are traced or on several processes"
             hint = "The largest id, which tells the number of segments, is not known here."
@@ -218,6 +219,7 @@ def segment_max_with_argmax(
 
 
 @public
+@adds_in_float32
 def segment_mean(
     x: Any,
     segment_ids: Any,
@@ -250,6 +252,7 @@ def segment_mean(
 
 
 @public
+@adds_in_float32
 def segment_sum(
     x: Any,
     segment_ids: Any,
@@ -310,7 +313,7 @@ def _checked_soft_rows(
 ) -> tuple[Array, _Rows, tuple[Segments, float]]:
     """x as floats, its rows, and the segments and temperature of an op; `rescaling_hint` is for a temperature array."""
     rule = "a finite number above 0"
-    if isinstance(temperature, (Array, np.ndarray)):
+    if is_array(temperature) and not isinstance(temperature, np.generic):
         raise ArgumentError(
             "temperature", rule, temperature, rescaling_hint, TypeError, must_be_static=False
         )
@@ -326,6 +329,7 @@ def _checked_soft_rows(
 
 
 @public
+@adds_in_float32
 def segment_softmax(
     x: Any,
     segment_ids: Any,
@@ -370,6 +374,7 @@ def segment_softmax(
 
 
 @public
+@adds_in_float32
 def segment_logsumexp(
     x: Any,
     segment_ids: Any,

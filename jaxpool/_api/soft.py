@@ -9,7 +9,7 @@ from jax import Array
 
 from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import as_coefficient, checked_float
-from jaxpool._arguments.decorator import public
+from jaxpool._arguments.decorator import adds_in_float32, public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels import dtypes
@@ -22,6 +22,7 @@ from jaxpool._shards.windowed import norm_pool_of_shard
 
 
 @public
+@adds_in_float32
 def lp_pool(
     x: Any,
     p: float,
@@ -77,6 +78,7 @@ def lp_pool(
 
 
 @public
+@adds_in_float32
 def gem_pool(
     x: Any,
     p: float | Array,
@@ -151,6 +153,7 @@ def _soft_pool(
 
 
 @public
+@adds_in_float32
 def logsumexp_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -204,6 +207,7 @@ def logsumexp_pool(
 
 
 @public
+@adds_in_float32
 def softmax_pool(
     x: Any,
     window_shape: IntOrInts,

@@ -44,10 +44,12 @@ class PoolInput:
         """`where` as a mask with the rank of x, or None. The mask may have size 1 along axes that are not pooled."""
         if where is None:
             return None
-        mask, pooled_axes = as_broadcast_mask(where, self.x.shape), self.window.axes
-        pairs = enumerate(zip(self.x.shape, mask.shape, strict=True))
-        shape = [x_size if axis in pooled_axes else size for axis, (x_size, size) in pairs]
-        return reshape_like(jnp.broadcast_to(mask, shape), shape, self.x)
+        x, window = self.x, self.window
+        output_shape = window.pooled_shape(x.shape)
+        mask = as_broadcast_mask(where, x.shape, output_shape=output_shape)
+        pairs = enumerate(zip(x.shape, mask.shape, strict=True))
+        shape = [x_size if axis in window.axes else size for axis, (x_size, size) in pairs]
+        return reshape_like(jnp.broadcast_to(mask, shape), shape, x)
 
     def apply(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,14 +21,23 @@ def is_array(x: Any) -> bool:
     return isinstance(x, (jax.Array, np.ndarray, np.generic)) or hasattr(x, "__jax_array__")
 
 
+def unwrap_array(x: Any) -> Any:
+    """The array that an object with `__jax_array__` holds, such as a parameter of Flax NNX; any other x itself."""
+    is_holder = hasattr(x, "__jax_array__") and not isinstance(x, jax.Array)  # None in a tracer
+    return x.__jax_array__() if is_holder else x
+
+
 def is_prng_key(x: Any) -> bool:
-    """Whether x is a single PRNG key, typed or a raw key of the default implementation."""
+    """Whether x is or holds a single PRNG key, typed or a raw key of the default implementation."""
+    x = unwrap_array(x)
     if not isinstance(x, (jax.Array, np.ndarray)):
         return False
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return bool(x.shape == ())
-    is_uint32_array = x.dtype == np.uint32 and x.ndim > 0
-    return is_uint32_array and x.shape == jax.eval_shape(jax.random.PRNGKey, 0).shape
+    # `eval_shape` caches the result of a function, but the default implementation may change: pass a new function.
+    raw_key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
+    # Words in another byte order get a clearer error from `as_jax_array`.
+    return bool(x.dtype.newbyteorder("=") == np.uint32 and x.shape == raw_key.shape)
 
 
 def wrong_dtype_error(
@@ -38,7 +48,11 @@ def wrong_dtype_error(
 
 
 def concrete_values(x: Any) -> np.ndarray | None:
-    """The values of a jax or NumPy array, if this process knows them; None if x is traced or on other processes too."""
+    """The values of an array, if this process knows them; None if x is traced or on other processes too.
+
+    Pass the argument of the user: the values of a NumPy array are known inside a trace, those of its jax array are not.
+    """
+    x = unwrap_array(x)
     if isinstance(x, jax.core.Tracer):
         return None
     if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated):
@@ -57,7 +71,7 @@ def as_array(x: Any, arg_name: str = "x") -> Array:
 def not_an_array_error(arg_name: str, value: Any, rule: str = "an array") -> ArgumentError:
     """The error for a `value` that is not an array: a tensor of another library, a list, a string or None."""
     shown_value = ""
-    if callable(getattr(value, "numpy", None)):  # PyTorch, TensorFlow
+    if callable(getattr(type(value), "numpy", None)):  # PyTorch, TensorFlow
         package = type(value).__module__.partition(".")[0]
         shown_value = f"{arg_name} of type {package}.{type(value).__name__}"
         detach_call = ".detach()" if getattr(value, "requires_grad", False) is True else ""
@@ -82,21 +96,35 @@ def _is_numeric_array_like(value: Any) -> bool:
 
 
 def as_jax_array(arg_name: str, x: Any) -> Array:
-    """x as a jax array; raises if jax does not support its dtype or the result of `x.__jax_array__()`."""
-    if isinstance(x, jax.Array):
-        return x  # `jnp.asarray` of jax 0.10.0 changes its sharding under `jax.vmap`
+    """x as a jax array; raises if jax does not support its dtype, its mask or the result of `x.__jax_array__()`."""
+    array = unwrap_array(x)
+    if isinstance(array, jax.Array):
+        return array  # `jnp.asarray` of jax 0.10.0 changes its sharding under `jax.vmap`
+    if isinstance(array, np.ma.MaskedArray):
+        raise _masked_array_error(arg_name, array)
+    is_numpy = isinstance(array, (np.ndarray, np.generic))
+    if is_numpy and array.dtype.kind in "biufc" and not array.dtype.isnative:
+        hint = f"Pass {arg_name}.astype({arg_name}.dtype.newbyteorder('='))."
+        raise wrong_dtype_error(arg_name, "in the byte order of this machine", array, hint)
     try:
-        # `jnp.asarray` returns a NumPy array if `__jax_array__` returns a NumPy array of an unsupported dtype.
-        array = jnp.asarray(x)
+        return jnp.asarray(array)
     except (TypeError, ValueError, OverflowError):
-        array = None
-    if not isinstance(array, jax.Array):
-        hint = f"Pass jnp.asarray({arg_name}) of what jax can hold."
         rule = "an array that jax can hold"
-        if isinstance(x, (np.ndarray, np.generic)):
-            raise wrong_dtype_error(arg_name, rule, x, hint)
-        raise ArgumentError(arg_name, rule, x, hint, TypeError, must_be_static=False)
-    return array
+        hint = f"Pass jnp.asarray({arg_name}) of what jax can hold."
+        if is_numpy:
+            raise wrong_dtype_error(arg_name, rule, array, hint) from None
+        raise ArgumentError(arg_name, rule, x, hint, TypeError, must_be_static=False) from None
+
+
+def _masked_array_error(arg_name: str, array: np.ma.MaskedArray[Any, Any]) -> ArgumentError:
+    """The error for a masked array of NumPy."""
+    hint = f"Pass {arg_name}.filled(value)."
+    if arg_name in ("x", "input"):
+        mask = f"where=~numpy.ma.getmaskarray({arg_name})"
+        hint = f"Pass {arg_name}.data with {mask} to a function with `where`, or {arg_name}.filled(value)."
+    text = f"a masked array, {array.dtype}{list(array.shape)}"
+    rule = "an array without a mask"
+    return ArgumentError(arg_name, rule, array, hint, TypeError, shown_value=text)
 
 
 def as_real_array(arg_name: str, x: Any) -> Array:
@@ -125,8 +153,7 @@ def as_integer_array(
     if array.shape != tuple(shape):
         rule = f"of the shape of {like}" if like else f"of shape {tuple(shape)}"
         raise ArgumentError(arg_name, rule, array.shape, hint, attribute="shape")
-    # The values of a NumPy array are known inside a trace too.
-    values = concrete_values(value if isinstance(value, np.ndarray) else array)
+    values = concrete_values(value)
     if values is not None and limit is not None:
         invalid_values = values[(values < 0) | (values >= limit)]
         if invalid_values.size:
@@ -200,7 +227,7 @@ def as_coefficient(
     arg_name: str, value: Any, rule: str, is_valid: FloatPredicate, output_shape: tuple[Any, ...]
 ) -> tuple[float | None, tuple[Array, ...]]:
     """`value` as (number, ()), or (None, (array,)) with the rank of `output_shape`; elements are not checked."""
-    if not isinstance(value, (jax.Array, np.ndarray)):
+    if not is_array(value) or isinstance(value, np.generic):
         hint = f"Pass a number, or an array that broadcasts against the output, {output_shape}."
         return checked_float(arg_name, value, rule, hint, is_valid), ()
     array = as_jax_array(arg_name, value)
@@ -215,25 +242,62 @@ def as_coefficient(
     return None, (array.reshape(padded_shape),)
 
 
-def as_broadcast_mask(where: Any, shape: Sequence[Any], arg_name: str = "where") -> Array:
-    """The mask `where` as a boolean array that broadcasts to `shape` and has the rank of `shape`."""
+def as_broadcast_mask(
+    where: Any, shape: Sequence[Any], arg_name: str = "where", output_shape: Sequence[Any] = ()
+) -> Array:
+    """The mask `where` as a boolean array that broadcasts to `shape`, the shape of x, and has its rank.
+
+    `output_shape` is the shape of pooled x, for an error hint.
+    """
     if not is_array(where) and not isinstance(where, bool):
         raise not_an_array_error(arg_name, where, "an array of bools")
     mask = as_jax_array(arg_name, where)
     if mask.dtype != jnp.bool_:
         hint = _bool_conversion_hint(arg_name, mask.dtype)
         raise wrong_dtype_error(arg_name, "an array of bools", mask, hint)
-    try:
-        fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
-    except ValueError:
-        fits = False
-    if not fits:
+    if not _broadcasts_to(mask.shape, shape):
         rule = "of a shape that broadcasts to that of x"
-        has_leading_axes = 0 < mask.ndim < len(shape) and mask.shape == tuple(shape)[: mask.ndim]
-        none_indices = ", None" * (len(shape) - mask.ndim)
-        hint = f"Pass {arg_name}[...{none_indices}]." if has_leading_axes else "Reshape it first."
+        hint = _matching_axes_hint(arg_name, mask.shape, shape)
+        has_leading_axes = mask.ndim > 1 and mask.shape == tuple(output_shape)[: mask.ndim]
+        has_output_axes = has_leading_axes or _broadcasts_to(mask.shape, output_shape)
+        if has_output_axes and (not hint or mask.ndim == len(shape)):
+            hint = "It has the shape of the output. Pass a mask of the elements of x."
+        hint = hint or "Align it with the last axes of x: each size is that of x or 1."
         raise ArgumentError(arg_name, rule, mask.shape, hint, attribute="shape")
     return lax.expand_dims(mask, range(len(shape) - mask.ndim))
+
+
+def _broadcasts_to(shape: Sequence[Any], target_shape: Sequence[Any]) -> bool:
+    try:
+        return bool(jnp.broadcast_shapes(tuple(shape), tuple(target_shape)) == tuple(target_shape))
+    except ValueError:
+        return False
+
+
+def _matching_axes_hint(arg_name: str, mask_shape: Sequence[Any], shape: Sequence[Any]) -> str:
+    """A hint that names axes of x, of the given `shape`, that the axes of a mask would match; "" if none do."""
+    ndim = len(shape)
+    if ndim > 6 or len(mask_shape) > ndim:  # permutations of more axes take long
+        return ""
+    num_swaps_of_axes = {
+        axes: sum(a > b for a, b in itertools.combinations(axes, 2))
+        for axes in itertools.permutations(range(ndim), len(mask_shape))
+        if all(size in (1, shape[axis]) for size, axis in zip(mask_shape, axes, strict=True))
+    }
+    least = min(num_swaps_of_axes.values(), default=0)
+    axes, *others = [a for a, swaps in num_swaps_of_axes.items() if swaps == least] or [()]
+    if not axes:
+        return ""
+    order = tuple(int(n) for n in np.argsort(axes))
+    aligned = f"{arg_name}.transpose{order}" if least else arg_name
+    first, last = min(axes), max(axes)
+    indices = [":" if axis in axes else "None" for axis in range(first, last + 1)]
+    indices = [*(["..."] if "None" not in indices else indices), *["None"] * (ndim - 1 - last)]
+    aligned += f"[{', '.join(indices)}]" if indices != ["..."] else ""
+    if not least and not others:
+        return f"Pass {aligned}."
+    choices = " or ".join(map(str, (axes, *others[:2])))
+    return f"Its axes would match axes {choices} of x: pass {aligned}{', say' if others else ''}."
 
 
 def _bool_conversion_hint(arg_name: str, dtype: Any) -> str:

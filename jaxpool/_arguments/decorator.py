@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
+from jax import numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
+from jaxpool._arguments.arrays import as_array, unwrap_array
 from jaxpool._arguments.calls import clearer_error
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.shared_text import fill_shared_texts
@@ -62,6 +64,25 @@ def _num_traced_parameters(function: Callable[..., Any]) -> int | None:
     return None if any(p.kind is p.VAR_POSITIONAL for p in traced) else len(traced)
 
 
+def adds_in_float32(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of functions that add elements of x, their first argument. x of float8_e8m0fnu is added as float32.
+
+    This dtype has neither a zero for padding, masked elements and missing cotangents, nor a sign. The result has the
+    dtype of x; -inf, the result of no elements, becomes the lowest value of the dtype.
+    """
+
+    @functools.wraps(function)
+    def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:
+        call: Callable[..., Any] = function
+        dtype = jnp.dtype(jnp.float8_e8m0fnu)
+        if getattr(unwrap_array(x), "dtype", None) != dtype:
+            return call(x, *args, **kwargs)
+        y = call(as_array(x).astype(jnp.float32), *args, **kwargs)
+        return jnp.where(y == -jnp.inf, jnp.asarray(jnp.finfo(dtype).min), y.astype(dtype))
+
+    return wrapper  # type: ignore[return-value]
+
+
 def public(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of public functions. Eager calls run a cached jitted program if possible, as those of `jax.numpy` do.
 
@@ -81,14 +102,13 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         arrays = args[:num_traced]
-        static = None
         if arrays and all(map(_is_concrete_on_one_device, arrays)):
-            static = _static_arguments(args[len(arrays) :], kwargs)
-        if static:
-            # The call below raises the same error, with a message that shows arrays instead of tracers.
-            with contextlib.suppress(TypeError, ValueError, ArgumentError):
-                result: R = jitted(static, *arrays)
-                return result
+            # The call below raises the same error, with a message that shows arrays instead of tracers. Values without
+            # a repr, such as a list that contains itself, raise in `_static_arguments`.
+            with contextlib.suppress(TypeError, ValueError, ArgumentError, RecursionError):
+                if static := _static_arguments(args[len(arrays) :], kwargs):
+                    result: R = jitted(static, *arrays)
+                    return result
         try:
             return function(*args, **kwargs)
         except (TypeError, ValueError, ArgumentError) as error:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 MAX_SHOWN_CHARS = 200  # maximum length of a value's repr in a message
+MAX_SHOWN_ELEMENTS = 16  # a larger array is shown as its dtype and shape
 TRACED_VALUE_HINT = (
     "It is traced, as an argument of a function under jax.jit is: name that argument in "
     "static_argnums or static_argnames, or close over a Python value."
@@ -35,7 +36,7 @@ class ArgumentError(Exception):
     must_be_static: bool = True
 
     def __post_init__(self) -> None:
-        if self.must_be_static and _contains_tracer(self.value):
+        if self.must_be_static and _contains(_is_tracer, self.value):
             self.rule, self.hint = f"static, {self.rule}", TRACED_VALUE_HINT
 
     def error_for_function(
@@ -55,10 +56,17 @@ class ArgumentError(Exception):
         )
 
 
-def _contains_tracer(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(map(_contains_tracer, value))
-    return _is_tracer(value)
+def _contains(is_match: Callable[[Any], bool], value: Any) -> bool:
+    """Whether `is_match(value)`, or `value` is a tuple or list that contains such a value at any depth."""
+    stack, seen_ids = [value], set()  # a list may contain itself
+    while stack:
+        part = stack.pop()
+        if is_match(part):
+            return True
+        if isinstance(part, (tuple, list)) and id(part) not in seen_ids:
+            seen_ids.add(id(part))
+            stack += part
+    return False
 
 
 def _is_tracer(value: Any) -> bool:
@@ -66,14 +74,21 @@ def _is_tracer(value: Any) -> bool:
     return jax is not None and isinstance(value, jax.core.Tracer)
 
 
+def _is_shown_as_type(value: Any) -> bool:
+    """Whether `value` is a traced array, or an array of NumPy or jax with many elements."""
+    libraries = [sys.modules[name] for name in ("numpy", "jax") if name in sys.modules]
+    array_types = tuple(getattr(module, "ndarray", None) or module.Array for module in libraries)
+    return _is_tracer(value) or (isinstance(value, array_types) and value.size > MAX_SHOWN_ELEMENTS)
+
+
 def _repr(value: Any) -> str:
-    """The repr of `value`, but with names for dtypes, and with the dtype and shape of traced arrays."""
+    """The repr of `value`, but with names for dtypes, and with the dtype and shape of traced and large arrays."""
     numpy = sys.modules.get("numpy")  # if NumPy is not imported, nothing is a dtype
     if numpy is not None and isinstance(value, numpy.dtype):
         return str(value)
-    if _is_tracer(value):
-        return f"traced {value.dtype}{list(value.shape)}"
-    if type(value) in (tuple, list) and _contains_tracer(value):
+    if _is_shown_as_type(value):
+        return f"{'traced ' if _is_tracer(value) else ''}{value.dtype}{list(value.shape)}"
+    if type(value) in (tuple, list) and _contains(_is_shown_as_type, value):
         item_texts = ", ".join(map(_repr, value))
         if isinstance(value, list):
             return f"[{item_texts}]"

@@ -21,6 +21,10 @@ from jax import export
 import jaxpool
 from jaxpool._cli import UsageError, did_you_mean, quote_text
 
+DTYPE_NAMES = (
+    *("float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64", "bool"),
+)
 EXAMPLE_CALL_HINT = " Write it as in \"max_pool(float32[8,40,40,128], (13, 13), padding='SAME')\"."
 
 
@@ -31,13 +35,28 @@ def parse_call(call_text: str) -> tuple[Callable[..., Any], list[Any], dict[str,
     try:
         tree = ast.parse(f"call({arguments_text}" if bracket else "", mode="eval")
         call = _ArrayTypeParser().visit(tree).body
-        args = [ast.literal_eval(node) for node in call.args]
-        kwargs = {node.arg: ast.literal_eval(node.value) for node in call.keywords}
-    except (SyntaxError, ValueError, TypeError, AttributeError):
+        args = [_literal(node) for node in call.args]
+        kwargs = {node.arg: _literal(node.value) for node in call.keywords}
+    except (SyntaxError, ValueError, TypeError, AttributeError) as error:
         rule = "a call of numbers, texts, tuples and arrays of a dtype and sizes that jax knows"
+        hint = f" {error}" if isinstance(error, _UnreadableError) else ""
         got = quote_text(call_text)
-        raise UsageError(f"`--plan` must be {rule}; got {got}.{EXAMPLE_CALL_HINT}") from None
+        raise UsageError(f"`--plan` must be {rule}; got {got}.{hint}{EXAMPLE_CALL_HINT}") from None
     return function, args, kwargs
+
+
+class _UnreadableError(ValueError):
+    """A part of the call that is no value; the message names the part."""
+
+
+def _literal(node: ast.expr) -> Any:
+    """The value of an argument."""
+    names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        word = quote_text(names[0] if names else ast.unparse(node))
+        raise _UnreadableError(f"It cannot read {word}; texts have quotes.") from None
 
 
 def _find_function(name: str) -> Callable[..., Any]:
@@ -69,8 +88,17 @@ class _ArrayTypeParser(ast.NodeTransformer):
         """An array type."""
         sizes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         sizes_text = ",".join(map(ast.unparse, sizes))
-        shape = export.symbolic_shape(sizes_text, scope=self._symbolic_scope)
-        array_type = jax.ShapeDtypeStruct(shape, jnp.dtype(ast.unparse(node.value)))
+        dtype_text = ast.unparse(node.value)
+        try:
+            dtype = jnp.dtype(dtype_text)
+        except TypeError:
+            hint = did_you_mean(dtype_text, DTYPE_NAMES)
+            raise _UnreadableError(f"It knows no dtype {quote_text(dtype_text)}.{hint}") from None
+        try:
+            shape = export.symbolic_shape(sizes_text, scope=self._symbolic_scope)
+        except ValueError:
+            raise _UnreadableError(f"It cannot read sizes {quote_text(sizes_text)}.") from None
+        array_type = jax.ShapeDtypeStruct(shape, dtype)
         return ast.Constant(array_type)  # type: ignore[arg-type]
 
     def visit_Name(self, node: ast.Name) -> ast.AST:

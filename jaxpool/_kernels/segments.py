@@ -45,11 +45,12 @@ def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
 def gather_value_or_zero(y: Array, segment_ids: Array, *, stores_copy: bool = False) -> Array:
     """For each of N rows, gather the entry of its segment from y (num_segments, ...): an array (N, ...).
 
-    Rows in no segment get 0; with `stores_copy`, from a row of zeros at the end of a stored copy of y.
+    Rows in no segment get 0; with `stores_copy`, from a row of zeros at the end of a stored copy of y, if int32
+    indices can address this row.
     """
     is_valid = (segment_ids >= 0) & (segment_ids < y.shape[0])
     index = jnp.where(is_valid, segment_ids, np.int32(y.shape[0]))
-    if not stores_copy:
+    if not stores_copy or y.shape[0] + 1 > np.iinfo(np.int32).max:
         return jnp.take(y, index, axis=0, mode="fill", fill_value=0)
     rows = lax.pad(y, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
     rows, index = lax.optimization_barrier((rows, index))

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import AxisType
 
-from jaxpool._arguments.arrays import concrete_values, varying_mesh_axes
+from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import ArraySharding, axes_of_type, check_divisible
 from jaxpool._geometry.window import Axis
@@ -93,7 +93,7 @@ def unpool(
     indices: Array,
     axes: tuple[int, ...],
     sizes: tuple[int, ...],
-    values: np.ndarray | None = None,
+    values: np.ndarray | None,
 ) -> Array:
     """Scatter elements of y to `indices` along `axes`; `sizes` are the global sizes of the result along `axes`.
 
@@ -116,17 +116,15 @@ def unpool(
     # XLA rejects the gradient of a shard_map of arrays without elements (jax 0.10).
     if 0 in shape:
         return zeros_like_with_sizes(y, axes, local_sizes)
-    _check_adjacent(indices if values is None else values, shape, axes, sizes, halos)
+    if values is not None:
+        _check_adjacent(values, shape, axes, sizes, halos)
     return on_shards(_unpool_shard, sharding, y, indices, settings=(axes, sizes, tuple(halos)))
 
 
 def _check_adjacent(
-    indices: Array | np.ndarray, shape: Ints, axes: Ints, sizes: Ints, halos: Sequence[Halo]
+    values: np.ndarray, shape: Ints, axes: Ints, sizes: Ints, halos: Sequence[Halo]
 ) -> None:
-    """Raise if a concrete index is neither in the shard of its element nor in an adjacent shard."""
-    values = concrete_values(indices)
-    if values is None:
-        return
+    """Raise if an index is neither in the shard of its element nor in an adjacent shard."""
     coordinates = np.unravel_index(values.astype(np.int64), sizes)
     for halo in halos:
         axis, count = halo.dim.axis, halo.num_shards

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax import Array, lax
 
-from jaxpool._api.random import check_prng_key, make_fractional_op
+from jaxpool._api.random import as_prng_key, make_fractional_op
 from jaxpool._arguments.arrays import as_jax_array, is_array, is_number, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
@@ -69,7 +69,7 @@ def _random_samples_or_draw(x: Array, num_spatial_dims: int, samples: Any, key: 
         if key is None:
             rule = "given, or else `_random_samples`"
             raise ArgumentError("key", rule, None, "Pass jax.random.key(0), say.", TypeError)
-        check_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
+        key = as_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
         return jax.random.uniform(key, (batch, channels, num_spatial_dims), uniform_dtype(x.dtype))
     rule = f"an array ({batch}, {channels}, {num_spatial_dims}) of the dtype of `input`"
     hint = f"Pass jax.random.uniform(key, ({batch}, {channels}, {num_spatial_dims}), input.dtype)."

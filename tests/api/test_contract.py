@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import jaxpool
+from jaxpool._arguments.other_names import DROP_IN_NAMES, public_function_hint
 
 NAMES = sorted(jaxpool.__all__)
 
@@ -81,6 +82,55 @@ def test_import_in_a_new_process(what):
 def test_unknown_attribute(module):
     with pytest.raises(AttributeError, match=rf"'{module.__name__}' has no attribute 'nothing'"):
         module.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (
+            "MaxPool2d",
+            "max_pool, or the drop-in jaxpool.compat.torch.MaxPool2d or jaxpool.compat.equinox.MaxPool2d",
+        ),
+        (
+            "AvgPool1d",
+            "avg_pool, or the drop-in jaxpool.compat.torch.AvgPool1d or jaxpool.compat.equinox.AvgPool1d",
+        ),
+        ("max_pool2d", "max_pool, or the drop-in jaxpool.compat.torch.max_pool2d"),
+        ("MaxPool", "max_pool, or the drop-in jaxpool.compat.haiku.MaxPool"),
+        ("roi_pool", "roi_max_pool, or the drop-in jaxpool.compat.torchvision.roi_pool"),
+        ("MaxPool1D", "max_pool"),
+        ("MaxPooling2D", "max_pool"),
+        ("AveragePooling3D", "avg_pool"),
+        ("GlobalAveragePooling2D", "global_avg_pool"),
+        ("fractional_max_pool1d", "fractional_max_pool"),
+    ],
+)
+def test_attributes_with_names_of_other_libraries(name, hint):
+    assert not hasattr(jaxpool, name)
+    assert name not in dir(jaxpool)
+    with pytest.raises(AttributeError) as caught:
+        getattr(jaxpool, name)
+    assert str(caught.value) == f"module 'jaxpool' has no attribute '{name}': use jaxpool.{hint}"
+
+
+@pytest.mark.parametrize("library", DROP_IN_NAMES)
+def test_hints_name_each_drop_in_with_a_public_function(library):
+    """A drop-in that the hint of its name does not show has no public function, or the same name as this function."""
+    module = pytest.importorskip(f"jaxpool.compat.{library}")
+    no_function = [
+        "amax",
+        "amin",
+        "aminmax",
+        "logcumsumexp",
+        "median",
+        "nanmedian",
+        "AdaptivePool",
+        "Pool",
+    ]
+    for name in module.__all__:
+        hint = public_function_hint(name, jaxpool.__all__)
+        is_named = f"jaxpool.compat.{library}.{name}" in hint
+        assert is_named or name in no_function or name in NAMES or name.lower().startswith("ps")
 
 
 def test_documentation_names_drop_ins():

@@ -1,12 +1,15 @@
 """Eager calls of public functions run compiled programs, with the checks and results of other calls."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._arguments.decorator import public
+from jaxpool._arguments.decorator import TRACED_PARAMETERS, public
+from jaxpool.testing import pools
 
 X = jnp.arange(4.0)
 
@@ -55,6 +58,41 @@ def test_calls_that_are_not_compiled(scaled, args, kwargs):
     y = function(*args, **kwargs)
     assert not isinstance(traced[0], jax.core.Tracer)
     np.testing.assert_array_equal(y, jax.jit(lambda: function(*args, **kwargs))())
+
+
+def self_containing_list():
+    values = [1]
+    values.append(values)
+    return values
+
+
+ODD_VALUES = {
+    "10**5000": 10**5000,
+    "pair with 10**5000": (2, 10**5000),
+    "list that contains itself": self_containing_list(),
+    "tuple of lists that contain themselves": (self_containing_list(), self_containing_list()),
+    "deep tuple": functools.reduce(lambda inner, _: (inner,), range(3000), 1),
+    "surrogate": "\ud800",
+}
+
+
+@pytest.mark.parametrize("odd", ODD_VALUES)
+@pytest.mark.parametrize("name", pools())
+def test_values_without_a_cache_key_raise_the_usual_error(name, odd):
+    """The key of the cache is the repr of the static arguments, which some values do not have."""
+    pool = pools()[name]
+    for argument in set(pool.parameters) - {"xs"}:
+        given = pool.samples()["small"] | {argument: ODD_VALUES[odd]}
+        arrays = [
+            *given.pop("xs", ()),
+            *(given.pop(key) for key in TRACED_PARAMETERS if key in given),
+        ]
+        arrays = [jnp.asarray(x) if isinstance(x, np.ndarray) else x for x in arrays]
+        if pool.takes("key"):
+            arrays = [given.pop("key"), *arrays]
+        with pytest.raises((TypeError, ValueError)) as caught:
+            pool.function(*arrays, **given)
+        assert str(caught.value).startswith(f"jaxpool.{name}: ")
 
 
 def test_numbers_among_operands_are_not_compiled_into_programs():

@@ -10,7 +10,7 @@ import pytest
 import jaxpool
 from jaxpool._kernels.segments import Segments, sum_segments
 from jaxpool._plan.scatter import plan_partial_sums
-from jaxpool.testing import oracle
+from jaxpool.testing import oracle, pools
 from tests.support.compilation import FAST_COMPILE
 from tests.support.later import every_nth, later
 
@@ -30,6 +30,21 @@ def test_backward_is_a_gather_and_gpu_scatters_no_floats():
     scatters = text.split('"stablehlo.scatter"')[1:]
     assert len(scatters) == 1
     assert "tensor<3xi32>" in scatters[0].split("-> ")[1]
+
+
+@pytest.mark.parametrize("name", [name for name in pools() if name.startswith("segment_")])
+def test_largest_number_of_segments_is_lowered(name):
+    """Of 2**31 - 1 segments, int32 cannot address a row after the last; nothing of 8 GiB is run."""
+    ids, ties = np.array([0, 1, 1, 2**31 - 2]), pools()[name].ties or (None,)
+    for settings in [{} if each is None else {"ties": each} for each in ties]:
+
+        def total(x, settings=settings):
+            y = getattr(jaxpool, name)(x, ids, 2**31 - 1, **settings)
+            return (y[0] if isinstance(y, tuple) else y)[:3].sum()
+
+        for function in (total, jax.grad(total), jax.jacfwd(total)):
+            traced = jax.jit(function).trace(jax.ShapeDtypeStruct((4, 3), np.float32))
+            traced.lower(lowering_platforms=("cpu", "cuda", "tpu"))
 
 
 def test_number_of_segments_comes_from_concrete_ids():

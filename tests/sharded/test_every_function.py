@@ -9,6 +9,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from jax import numpy as jnp
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -287,3 +288,39 @@ def check_collectives(name, sent, counts):
     else:  # cells and channels of a pyramid become one axis, which takes an all-gather
         gathered = {"all-gather"} if pool.takes("levels") else set()
         assert sent <= {"collective-permute", "all-reduce"} | gathered
+
+
+HAS_FAILED = ("min", "avg_pool", "sum_pool", "lp_pool", "segment_softmax")
+
+
+@requires_eight_devices
+@pytest.mark.parametrize("layout", ["rows", pytest.param("columns", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [name if name in HAS_FAILED else pytest.param(name, marks=pytest.mark.slow) for name in POOLS],
+)
+def test_values_of_a_dtype_without_zero_and_sign(name, layout):
+    """float8_e8m0fnu, powers of two and NaN: padding of 0, masks and negation have no value in it."""
+    shape, spec = LAYOUTS[layout]
+    mesh = mesh_of(shape, "explicit")
+    x = np.exp2(numbers((2, 16, 16, 4))).astype(jnp.float8_e8m0fnu)
+    kernel = np.array([[1, 0.5, 1], [2, 1, 1], [1, 4, 1]]).astype(x.dtype)
+    settings = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME", "kernel": kernel}
+    mask = np.arange(16)[:, None] % 7 < 2
+    calls = [
+        call_of(name, x, **settings, **OTHERS),
+        call_of(name, x, **settings, **OTHERS, axis=(1, 2), where=mask, initial=0.5)
+        if POOLS[name].takes("where")
+        else call_of(name, x, **settings, **OTHERS, ties="last"),
+    ]
+    for call in calls:
+        if len(spec) > call.x.ndim or must_raise(call, shard_counts(mesh, spec), "explicit"):
+            continue
+        want = jax.jit(call.run)(call.arrays)
+        with jax.set_mesh(mesh):
+            arrays = jax.device_put(call.arrays, NamedSharding(mesh, spec))
+            got = jax.jit(call.run)(arrays)
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+            assert a.dtype == b.dtype
+            a, b = (np.asarray(each).astype(np.float64) for each in (a, b))
+            np.testing.assert_allclose(a, b, rtol=0 if call.exact else 0.6, err_msg=str(call))

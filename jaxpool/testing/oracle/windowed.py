@@ -240,7 +240,8 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, axes: Any) -> Answer:
     """
     y, indices = np.asarray(y), np.asarray(indices)
     window_axes = pooled_axes(y.ndim, len(spatial_shape), axes)
-    x = np.zeros(parts.merge_positions(y.shape, window_axes, spatial_shape), y.dtype)
+    # The bits of zero are 2**-127 in float8_e8m0fnu, whose zero is NaN, as after a cast.
+    x = np.zeros(parts.merge_positions(y.shape, window_axes, spatial_shape)).astype(y.dtype)
     last_source: dict[Position, Position] = {}
     in_order_of_axes = sorted(np.ndindex(*y.shape), key=lambda at: [at[a] for a in window_axes])
     for source in in_order_of_axes:

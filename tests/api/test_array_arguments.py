@@ -1,0 +1,190 @@
+"""Arguments that are or hold arrays: raw PRNG keys, objects with `__jax_array__`, masked and big-endian arrays."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool.testing import pools
+from tests.support.junk import Wrapper
+
+POOLS = pools()
+IMPLS = ("threefry2x32", "rbg", "unsafe_rbg")
+X = np.random.default_rng(0).uniform(0.5, 3, (2, 4, 6, 3)).astype(np.float32)
+COEFFICIENTS = [(name, arg) for name, pool in POOLS.items() for arg in pool.coefficients]
+CHANNELS = jnp.array([1.5, 2.0, 3.0])
+RANDOM_POOLS = {
+    "stochastic_pool": lambda key: jaxpool.stochastic_pool(key, X, (3, 3)),
+    "fractional_max_pool": lambda key: jaxpool.fractional_max_pool(key, X, (2, 2), (2, 2)),
+    "compat.torch": lambda key: jaxpool.compat.torch.fractional_max_pool2d(X, 2, 2, key=key),
+}
+CALLS = {
+    (name, kind): (POOLS[name], call)
+    for name in POOLS
+    for kind, call in POOLS[name].samples().items()
+    if kind in ("small", "with where")
+} | {
+    (name, f"array {arg}"): (POOLS[name], POOLS[name].given(X, **{arg: np.asarray(CHANNELS)}))
+    for name, arg in COEFFICIENTS
+}
+for _name in ("max", "min", "cummax", "cummin", "cummax_with_argmax", "cummin_with_argmax"):
+    _pool = POOLS[_name]
+    _mask = {"reset": X > 1, "where": X > 1, "initial": np.float32(0.5).reshape(())}
+    CALLS[_name, "mask"] = _pool, _pool.given(X, **_mask)
+
+
+def is_array(value):
+    return isinstance(value, (np.ndarray, jax.Array))
+
+
+def map_arrays(function, given):
+    """The arguments `given` with `function(array)` in place of each array, also in tuples of arrays."""
+
+    def convert(value):
+        if isinstance(value, (tuple, list)) and value and all(map(is_array, value)):
+            return type(value)(map(function, value))
+        return function(value) if is_array(value) else value
+
+    return {name: convert(value) for name, value in given.items()}
+
+
+def programs(pool, given, convert):
+    """The programs of a call, with `convert(array)` for each array: of NumPy arrays, and of traced arrays."""
+    arrays = []
+    map_arrays(arrays.append, given)
+
+    def run(arrays):
+        remaining = iter(arrays)
+        return pool.run(map_arrays(lambda _: convert(next(remaining)), given))
+
+    return str(jax.make_jaxpr(lambda: run(arrays))()), str(jax.make_jaxpr(run)(arrays))
+
+
+@pytest.mark.parametrize("pool", RANDOM_POOLS)
+def test_raw_keys_of_every_implementation_in_any_order(pool):
+    for order in itertools.permutations(IMPLS):
+        for impl in order:
+            with jax.default_prng_impl(impl):
+                key = jax.random.PRNGKey(7)
+                shape = jax.eval_shape(RANDOM_POOLS[pool], key)
+                assert shape == jax.eval_shape(RANDOM_POOLS[pool], jax.random.key(7))
+                with pytest.raises(TypeError, match="`key` must be a PRNG key"):
+                    RANDOM_POOLS[pool](jnp.zeros(6 - len(key), jnp.uint32))
+
+
+@pytest.mark.parametrize(("name", "kind"), CALLS)
+def test_objects_with_jax_array_trace_to_the_program_of_their_array(name, kind):
+    pool, given = CALLS[name, kind]
+    assert any(map(is_array, given.values())) or "xs" in given or "features" in given
+    assert programs(pool, given, Wrapper) == programs(pool, given, lambda array: array)
+
+
+@pytest.mark.parametrize(
+    "name", ["stochastic_pool", "gem_pool", "segment_max", "roi_align", "dilate"]
+)
+def test_eager_calls_with_objects_with_jax_array(name):
+    pool, given = CALLS[name, "small"]
+    got, want = (pool.run(map_arrays(convert, given)) for convert in (Wrapper, jnp.asarray))
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", [name for name in POOLS if POOLS[name].takes("temperature")])
+def test_temperatures_of_segments_are_numbers(name):
+    """Functions without array temperatures name the way out for arrays and for objects that hold them."""
+    if name in dict(COEFFICIENTS):
+        return
+    for temperature in (CHANNELS, Wrapper(CHANNELS)):
+        with pytest.raises(TypeError, match=r"`temperature` must be a finite number.*Divide x by"):
+            POOLS[name].run(POOLS[name].given(X, temperature=temperature))
+
+
+@pytest.mark.parametrize(("name", "argument"), COEFFICIENTS)
+def test_parameters_of_flax_nnx(name, argument):
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Pool(nnx.Module):
+        def __init__(self):
+            self.parameter = nnx.Param(CHANNELS)
+
+        def __call__(self, x):
+            return POOLS[name].of(**{argument: self.parameter})(x).sum()
+
+    module = Pool()
+    want = jax.value_and_grad(lambda p: POOLS[name].of(**{argument: p})(X).sum())(CHANNELS)
+    value, gradients = nnx.value_and_grad(lambda module: module(X))(module)
+    np.testing.assert_allclose(value, want[0], rtol=1e-6)
+    np.testing.assert_allclose(gradients.parameter[...], want[1], rtol=1e-5)
+    np.testing.assert_allclose(nnx.jit(lambda module: module(X))(module), want[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "argument"), COEFFICIENTS)
+def test_parameters_of_equinox(name, argument):
+    eqx = pytest.importorskip("equinox")
+
+    class Parameter(eqx.Module):
+        value: jax.Array
+
+        def __jax_array__(self):
+            return self.value
+
+    @functools.partial(eqx.filter_value_and_grad)
+    def total(parameter):
+        return POOLS[name].of(**{argument: parameter})(X).sum()
+
+    want = jax.value_and_grad(lambda p: POOLS[name].of(**{argument: p})(X).sum())(CHANNELS)
+    for run in (total, eqx.filter_jit(total)):
+        value, gradient = run(Parameter(CHANNELS))
+        np.testing.assert_allclose(value, want[0], rtol=1e-6)
+        np.testing.assert_allclose(gradient.value, want[1], rtol=1e-5)
+
+
+def test_sources_of_keys_of_flax_nnx():
+    nnx = pytest.importorskip("flax.nnx")
+    rngs = nnx.Rngs(0)
+    for source in (rngs, rngs.default):
+        with pytest.raises(
+            TypeError, match=r"`key` must be a PRNG key or None; got a R.*Pass rngs()"
+        ):
+            jaxpool.stochastic_pool(source, X, (2, 2))
+    key = nnx.RngKey(jax.random.key(0), tag="default")
+    got, want = (jaxpool.stochastic_pool(k, X, (2, 2)) for k in (key, jax.random.key(0)))
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("kind", ["masked", "big-endian"])
+@pytest.mark.parametrize("name", POOLS)
+def test_unsupported_numpy_arrays(name, kind):
+    """For each array argument, the message names the mask or the byte order, and what to pass instead."""
+    parts = "without a mask" if kind == "masked" else "in the byte order of this machine"
+    advice = r"\.filled\(value\)" if kind == "masked" else r"\.astype\("
+
+    def convert(array):
+        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+            array = jax.random.key_data(array)
+        array = np.asarray(array)
+        return (
+            np.ma.masked_array(array)
+            if kind == "masked"
+            else array.astype(array.dtype.newbyteorder(">"))
+        )
+
+    pool = POOLS[name]
+    given = {
+        arg: value
+        for key, call in CALLS.items()
+        if key[0] == name
+        for arg, value in call[1].items()
+    }
+    for argument, value in map_arrays(convert, given).items():
+        arrays = value if isinstance(value, (tuple, list)) else [value]
+        is_bool = is_array(arrays[0]) and arrays[0].dtype.kind == "b"
+        if (is_bool and kind == "big-endian") or not any(map(is_array, arrays)):
+            continue
+        with pytest.raises(
+            TypeError, match=rf"jaxpool\.{name}: `[^`]+` must be .*{parts}.*{advice}"
+        ):
+            pool.run(given | {argument: value})
