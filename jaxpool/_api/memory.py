@@ -6,6 +6,7 @@ import ctypes
 import functools
 import re
 import sys
+import warnings
 from typing import Any
 
 # Option numbers from malloc.h of glibc.
@@ -29,8 +30,8 @@ def keep_memory() -> bool:
 
     Returns:
         True if the settings are in force. False, and nothing is changed, if the allocator is not glibc 2.33 or
-        later (macOS, Windows, musl, a preloaded allocator). False also if a thread already has a heap, as in a
-        notebook or after a call into jax. An environment variable works in these cases (docs/memory.md).
+        later (macOS, Windows, musl, a preloaded allocator). False, with a warning, if a thread already has a heap, as
+        in a notebook or after a call into jax. An environment variable works in these cases (docs/memory.md).
 
     Raises:
         TypeError: an argument is passed. If the system refuses a setting, the result is False.
@@ -43,7 +44,14 @@ def keep_memory() -> bool:
         mallopt(3): M_MMAP_MAX 0, M_TRIM_THRESHOLD -1, M_TOP_PAD 256 MiB, M_ARENA_MAX 1.
     """
     libc = load_glibc_if_in_use()
-    if libc is None or _count_malloc_arenas(libc) > 1:
+    if libc is None:
+        return False
+    if _count_malloc_arenas(libc) > 1:
+        message = (
+            "jaxpool.keep_memory: nothing was changed, because a thread has allocated memory already. Call it before "
+            "the first call into jax, or set GLIBC_TUNABLES before Python starts (docs/memory.md)."
+        )
+        warnings.warn(message, stacklevel=2)
         return False
     return all(libc.mallopt(name, value) == 1 for name, value in _MALLOC_SETTINGS.items())
 

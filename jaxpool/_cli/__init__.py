@@ -42,14 +42,13 @@ def require_modules(extra_name: str, *modules: str) -> None:
         )
 
 
-def output_path(suffix: str, default_name: str | None = None) -> Callable[[str], Path]:
-    """The type of an option for a file to write, which ends in `suffix`. For a folder, `default_name` in the folder."""
+def output_path(suffix: str, allow_folder: bool = False) -> Callable[[str], Path]:
+    """The type of an option for a file to write, which ends in `suffix`, or perhaps for the folder of the file."""
 
     def parse_path(text: str) -> Path:
         path = Path(text)
-        if default_name is not None and os.path.isdir(path):
-            path = path / default_name
-        if path.suffix.lower() != suffix:
+        is_folder = allow_folder and os.path.isdir(path)
+        if not is_folder and path.suffix.lower() != suffix:
             raise option_error(f"a file that ends in {suffix}", text)
         if not os.access(path if os.path.exists(path) else path.parent, os.W_OK):
             raise option_error("in a folder that exists and can be written to", text)

@@ -12,7 +12,7 @@ from jaxpool._cli import integer_between, output_path, require_modules
 
 DEFAULT_STEPS = 600
 MIN_ACCURACY = 0.97
-PICTURE_NAME = "jaxpool_demo.png"
+PICTURE_NAME, DEVICES_PICTURE_NAME = "jaxpool_demo.png", "jaxpool_demo_devices.png"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--output",
-        type=output_path(".png", PICTURE_NAME),
-        default=PICTURE_NAME,
+        type=output_path(".png", allow_folder=True),
+        default=".",
         metavar="PATH",
-        help=f"the picture: a .png file, or a folder (default: {PICTURE_NAME})",
+        help=f"the picture: a .png file, or a folder for {PICTURE_NAME}, with --devices {DEVICES_PICTURE_NAME}",
     )
 
 
@@ -48,13 +48,15 @@ def run(args: argparse.Namespace) -> int:
     """Train, draw and compare. Returns 1 if the accuracy is too low or pools disagree with lax, else 0."""
     require_modules("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
     jaxpool.keep_memory()
+    picture_name = PICTURE_NAME if args.devices is None else DEVICES_PICTURE_NAME
+    picture_path = args.output / picture_name if args.output.is_dir() else args.output
     if args.devices is not None:
         from jaxpool._cli import _devices
 
-        return _devices.run(args.devices, args.seed, args.output)
+        return _devices.run(args.devices, args.seed, picture_path)
     from jaxpool._cli import _digits, _photograph
 
-    accuracy = _digits.train_and_draw(args.steps, args.seed, args.output)
+    accuracy = _digits.train_and_draw(args.steps, args.seed, picture_path)
     pools_agree = _photograph.compare_with_lax(_photograph.load_photographs())
     return _exit_status(accuracy, pools_agree, args.steps)
 

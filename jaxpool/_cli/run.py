@@ -3,8 +3,8 @@
   python -m jaxpool run train.py --epochs 3        as python train.py --epochs 3
   python -m jaxpool run -m package.train           as python -m package.train
 
-SCRIPT may be all that python runs: a file, bytecode, a pipe, a folder or zip file with a __main__.py, - for standard
-input, or code after -c.
+SCRIPT may be a file, bytecode, a pipe, a folder or zip file with a __main__.py, - for standard input, or code after -c.
+
 jaxpool computes the reductions of all threads. The documentation of jaxpool.accelerate lists the reductions that stay
 with lax. Arguments, paths, exit status and tracebacks are the same as with python. The command ends with a summary on
 standard error. Options of the command come before the script. With JAXPOOL_DISABLE=1 in the environment, no reduction

@@ -6,7 +6,6 @@ Arguments are checked when a layer is called, as in PyTorch. Only fractional poo
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -17,7 +16,7 @@ from jaxpool.compat import _torch_adaptive as adaptive
 from jaxpool.compat import _torch_fractional as fractional
 from jaxpool.compat import _torch_unpool as unpool
 from jaxpool.compat import _torch_windowed as windowed
-from jaxpool.compat._function_layer import FunctionLayer
+from jaxpool.compat._function_layer import FunctionLayer, frozen_layer
 from jaxpool.compat._torch_adaptive import OutputSizes
 from jaxpool.compat._torch_args import IntOrInts, ValuesOrValuesAndIndices
 
@@ -27,7 +26,7 @@ def _tuple_per_axis(value: Any, num_axes: int) -> Any:
     return tuple(value) if hasattr(value, "__iter__") else (value,) * num_axes
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@frozen_layer
 class Layer(FunctionLayer):
     """Base class of all layers, with a `repr` like PyTorch's."""
 
@@ -52,7 +51,7 @@ class Layer(FunctionLayer):
             cls.num_spatial_dims = int(cls.__name__[-2])
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@frozen_layer
 class MaxPool(Layer):
     """Base class of max pooling layers, with their arguments."""
 
@@ -92,7 +91,7 @@ class MaxPool3d(MaxPool, function=windowed.max_pool3d):
     """The largest element of each window, `max_pool3d` as a layer of three pooled axes; see `MaxPool1d`."""
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@frozen_layer
 class AvgPool(Layer):
     """Base class of average pooling layers, with the arguments of layers with one pooled axis."""
 
@@ -125,7 +124,7 @@ class AvgPool1d(AvgPool, function=windowed.avg_pool1d):
     """
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@frozen_layer
 class AvgPoolWithDivisor(AvgPool):
     """Base class of average pooling layers with two or three pooled axes."""
 
@@ -140,7 +139,7 @@ class AvgPool3d(AvgPoolWithDivisor, function=windowed.avg_pool3d):
     """The average of each window, `avg_pool3d` as a layer of three pooled axes; see `AvgPool1d`."""
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@frozen_layer
 class LPPool(Layer):
     """Base class of Lp pooling layers, with their arguments."""
 
@@ -173,7 +172,7 @@ class LPPool3d(LPPool, function=windowed.lp_pool3d):
     """The norm of each window, `lp_pool3d` as a layer of three pooled axes; see `LPPool1d`."""
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@frozen_layer
 class AdaptiveMaxPool(Layer):
     """Base class of adaptive max pooling layers, with their arguments."""
 
@@ -203,7 +202,7 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool, function=adaptive.adaptive_max_pool3d):
     """`adaptive_max_pool3d` as a layer of three pooled axes; see `AdaptiveMaxPool1d`."""
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@frozen_layer
 class AdaptiveAvgPool(Layer):
     """Base class of adaptive average pooling layers, with their arguments."""
 
@@ -232,7 +231,7 @@ class AdaptiveAvgPool3d(AdaptiveAvgPool, function=adaptive.adaptive_avg_pool3d):
     """`adaptive_avg_pool3d` as a layer of three pooled axes; see `AdaptiveAvgPool1d`."""
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@frozen_layer
 class MaxUnpool(Layer):
     """Base class of max unpooling layers, with their arguments."""
 
@@ -277,7 +276,7 @@ class MaxUnpool3d(MaxUnpool, function=unpool.max_unpool3d):
     """The elements at their indices, `max_unpool3d` as a layer of three pooled axes; see `MaxUnpool1d`."""
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@frozen_layer
 class FractionalMaxPool(Layer):
     """Base class of fractional max pooling layers, with their arguments."""
 

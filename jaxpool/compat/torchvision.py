@@ -37,7 +37,7 @@ from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, is_int, is_tuple_or_list
 from jaxpool._ops.box_mean import BoxMean, apply_box_mean
-from jaxpool.compat._function_layer import FunctionLayer
+from jaxpool.compat._function_layer import FunctionLayer, frozen_layer
 
 __all__ = [
     "MultiScaleRoIAlign",
@@ -260,7 +260,7 @@ class _RoILayer(FunctionLayer):
         return y
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen_layer
 class RoIAlign(_RoILayer, function=roi_align):
     """`roi_align` with fixed arguments, called with input and boxes, as `torchvision.ops.RoIAlign`."""
 
@@ -270,7 +270,7 @@ class RoIAlign(_RoILayer, function=roi_align):
     aligned: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen_layer
 class RoIPool(_RoILayer, function=roi_pool):
     """`roi_pool` with fixed arguments, called with input and boxes, as `torchvision.ops.RoIPool`."""
 
@@ -278,7 +278,7 @@ class RoIPool(_RoILayer, function=roi_pool):
     spatial_scale: float
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen_layer
 class PSRoIAlign(_RoILayer, function=ps_roi_align):
     """`ps_roi_align` with fixed arguments, called with input and boxes, as `torchvision.ops.PSRoIAlign`."""
 
@@ -287,7 +287,7 @@ class PSRoIAlign(_RoILayer, function=ps_roi_align):
     sampling_ratio: int
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen_layer
 class PSRoIPool(_RoILayer, function=ps_roi_pool):
     """`ps_roi_pool` with fixed arguments, called with input and boxes, as `torchvision.ops.PSRoIPool`."""
 
@@ -295,7 +295,7 @@ class PSRoIPool(_RoILayer, function=ps_roi_pool):
     spatial_scale: float
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen_layer
 class MultiScaleRoIAlign:
     """`roi_align` of each box in the pyramid level that fits its size, as `torchvision.ops.MultiScaleRoIAlign`.
 

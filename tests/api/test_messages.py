@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import jaxpool
+import jaxpool.compat.torch
+import jaxpool.compat.torchvision
 from jaxpool._arguments.calls import ARGUMENT_SYNONYMS
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import MAX_SHOWN_CHARS, ArgumentError, name_function_in_errors
@@ -47,6 +49,22 @@ def test_hint_for_names_of_other_libraries(name):
                 rf"jaxpool.{name}: there is no argument `{word}`. Did you mean `", message
             )
             assert message.split("`")[-2] in ours
+
+
+LAYERS = [
+    getattr(module, name)
+    for module in (jaxpool.compat.torch, jaxpool.compat.torchvision)
+    for name in module.__all__
+    if isinstance(getattr(module, name), type)
+]
+
+
+@pytest.mark.parametrize("layer", [*LAYERS, type("Mine", (jaxpool.compat.torch.MaxPool2d,), {})])
+def test_layer_names_unknown_argument(layer):
+    message = error_message(layer, kernel=1)
+    public_class = layer if layer in LAYERS else layer.__base__
+    module = public_class.__module__.replace("_torch_layers", "torch")
+    assert message.startswith(f"{module}.{public_class.__name__}: there is no argument `kernel`.")
 
 
 @pytest.mark.parametrize("transform", [jax.jit, jax.grad])

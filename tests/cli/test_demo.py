@@ -1,5 +1,7 @@
 """`python -m jaxpool demo`: printed lines, pictures and exit status."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from jax import lax
@@ -12,7 +14,7 @@ from tests.cli.processes import run_python
 for module in ("flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm"):
     pytest.importorskip(module)
 
-from jaxpool._cli import _digits, _photograph  # noqa: E402
+from jaxpool._cli import _devices, _digits, _photograph  # noqa: E402
 
 
 @pytest.mark.slow  # README's first command runs the whole demo
@@ -94,10 +96,34 @@ def test_default_settings_reach_the_accuracy(tmp_path):
     assert main(["demo", "--output", str(tmp_path)]) == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (["--devices", "2"], "jaxpool_demo_devices.png"),
+        (["--devices", "2", "--output", "folder"], "folder/jaxpool_demo_devices.png"),
+        (["--devices", "2", "--output", "mine.png"], "mine.png"),
+        (["--output", "folder"], "folder/jaxpool_demo.png"),
+        ([], "jaxpool_demo.png"),
+    ],
+)
+def test_name_of_picture(options, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    paths = []
+    monkeypatch.setattr(
+        _digits, "train_and_draw", lambda steps, seed, path: paths.append(path) or 1
+    )
+    monkeypatch.setattr(_photograph, "compare_with_lax", lambda photographs: True)
+    monkeypatch.setattr(_devices, "run", lambda devices, seed, path: paths.append(path) or 0)
+    assert main(["demo", *options]) == 0
+    assert paths == [Path(name)]
+
+
 @pytest.mark.slow
 def test_two_devices(tmp_path):
     """In a process of its own, because the number of devices is set before jax starts."""
     status, printed, errors = run_python(["-m", "jaxpool", "demo", "--devices", "2"], tmp_path)
     assert status == 0, printed + errors[-2000:]
     assert "each of 2 devices holds 512 rows" in printed
-    assert (tmp_path / "jaxpool_demo.png").stat().st_size > 10_000
+    assert (tmp_path / "jaxpool_demo_devices.png").stat().st_size > 10_000
+    assert not (tmp_path / "jaxpool_demo.png").exists()
