@@ -8,12 +8,11 @@ from jax import Array, lax
 
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, check_choice
-from jaxpool._kernels.dtypes import Kind, is_tied_with, to_comparison_dtype
-from jaxpool._kernels.slices import store_arguments
-from jaxpool._ops.op import tracing_platform
-from jaxpool._plan.problem import barrier_of
+from jaxpool._kernels.dtypes import Kind, reduction_identity
+from jaxpool._ops.apply import apply
+from jaxpool._ops.select_pool import LocalExtremumMask
 from jaxpool._shards.halo import ShardGeometry
-from jaxpool._shards.windowed import checked_array_and_windows, select_pool, select_pool_with_tap
+from jaxpool._shards.windowed import checked_array_and_windows, select_pool_with_tap
 
 PeakTies = Literal["first", "last", "all"]
 PEAK_TIES: tuple[PeakTies, ...] = get_args(PeakTies)
@@ -29,13 +28,8 @@ def _local_extremum_mask(geometry: ShardGeometry, kind: Kind, ties: PeakTies, x:
     """True for elements of x that are the extremum of their window; `ties` selects among tied elements."""
     x = lax.stop_gradient(x)
     if ties == "all":
-
-        def equals_window_extremum(x: Array) -> Array:
-            key, y = to_comparison_dtype(x), select_pool(geometry, kind, "first", x)
-            return is_tied_with(key, to_comparison_dtype(y))
-
-        mask: Array = store_arguments(barrier_of(tracing_platform()), equals_window_extremum)(x)
-        return mask
+        op = LocalExtremumMask(geometry.extended_window, kind)
+        return apply(op, geometry.extend(x, reduction_identity(x.dtype, kind)))
     _, tap = select_pool_with_tap(geometry, kind, ties, x)
     centre_tap = 0  # flat index of an element within the window around it
     for dim in geometry.window.dims:

@@ -24,7 +24,9 @@ from jaxpool._arguments.sizes import (
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, mean_dtype
 from jaxpool._ops.apply import apply
 from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
-from jaxpool._ops.random_pool import StochasticPool, apply_stochastic_pool, uniform_dtype
+from jaxpool._ops.power_pool import ExpectedValuePool
+from jaxpool._ops.random_pool import StochasticPool, uniform_dtype
+from jaxpool._ops.ranged import apply_ranged
 from jaxpool._shards.split import check_unsharded, on_shards, sharding_from_type
 from jaxpool._shards.windowed import checked_array_and_windows
 
@@ -189,16 +191,15 @@ def stochastic_pool(
         hint = "Pass jax.random.key(0), say, or None to evaluate."
         check_prng_key(key, "a PRNG key or None", hint)
     x, windows = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
-    samples: list[Array] = []
-    if key is not None:
-        x_sharding = windows.sharding
-        global_shape = x_sharding.global_shape(x.shape) if x_sharding else x.shape
-        sample_shape = windows.window.pooled_shape(global_shape)
-        weight_dtype = accumulator_dtype(mean_dtype(x.dtype))
-        sample = jax.random.uniform(key, sample_shape, weight_dtype)
-        if x_sharding:
-            sample = x_sharding.local_shard(sample)
-        elif any(jax.typeof(x).sharding.spec):  # x is sharded along axes of symbolic sizes
-            sample = reshard(sample, jax.typeof(x).sharding)
-        samples = [sample]
-    return windows.apply(apply_stochastic_pool, StochasticPool(windows.window), x, *samples)
+    if key is None:
+        return windows.apply(apply_ranged, ExpectedValuePool(windows.window), as_float(x))
+    x_sharding = windows.sharding
+    global_shape = x_sharding.global_shape(x.shape) if x_sharding else x.shape
+    sample_shape = windows.window.pooled_shape(global_shape)
+    weight_dtype = accumulator_dtype(mean_dtype(x.dtype))
+    sample = jax.random.uniform(key, sample_shape, weight_dtype)
+    if x_sharding:
+        sample = x_sharding.local_shard(sample)
+    elif any(jax.typeof(x).sharding.spec):  # x is sharded along axes of symbolic sizes
+        sample = reshard(sample, jax.typeof(x).sharding)
+    return windows.apply(apply, StochasticPool(windows.window), x, sample)
