@@ -60,14 +60,12 @@ def calls(pool):
 @pytest.mark.parametrize("name", POOLS)
 def test_trace_and_lower(name, compilations):
     """Of the value and the gradient. The usual call is lowered for every platform, and runs."""
-    usual, *others = calls(POOLS[name])
+    (usual, operands), *others = [value_and_gradient(POOLS[name], c) for c in calls(POOLS[name])]
     compilations.clear()
     with jax.transfer_guard("disallow"):
-        for given in others:
-            function, operands = value_and_gradient(POOLS[name], given)
-            jax.jit(function).lower(operands)
-        function, operands = value_and_gradient(POOLS[name], usual)
-        traced = jax.jit(function).trace(operands)
+        for function, arrays in others:
+            jax.jit(function).lower(arrays)
+        traced = jax.jit(usual).trace(operands)
         for platform in PLATFORMS:
             lowered = traced.lower(lowering_platforms=(platform,))
         assert compilations == []
