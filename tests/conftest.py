@@ -91,6 +91,7 @@ SWEEPS = (
     "tests/transformations/test_modes.py",
     "tests/transformations/test_same_program.py",
     "tests/transformations/test_table.py",
+    "tests/transformations/test_transfers.py",
 )
 
 

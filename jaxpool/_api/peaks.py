@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Literal, get_args
 
 from jax import Array, lax
@@ -11,14 +10,12 @@ from jaxpool._api.windowed import check_input
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, check_choice
 from jaxpool._geometry.window import Window, WindowArguments
-from jaxpool._kernels.dtypes import Kind, is_tied_with, to_comparison_dtype
-from jaxpool._kernels.slices import store_arguments
-from jaxpool._ops.op import tracing_platform
-from jaxpool._ops.select_pool import select_pool, select_pool_with_tap
-from jaxpool._plan.problem import barrier_of
+from jaxpool._kernels.dtypes import Kind, reduction_identity
+from jaxpool._ops.apply import apply
+from jaxpool._ops.select_pool import LocalExtremumMask, select_pool_with_tap
 from jaxpool._shards.halo import ShardedWindows
 from jaxpool._shards.split import run_on_shards
-from jaxpool._shards.windowed import select_pool_of_shard, select_pool_with_tap_of_shard
+from jaxpool._shards.windowed import select_pool_with_tap_of_shard
 
 PeakTies = Literal["first", "last", "all"]
 PEAK_TIES: tuple[PeakTies, ...] = get_args(PeakTies)
@@ -28,33 +25,25 @@ def _mark_local_extrema(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: 
     checked = check_input(x, WindowArguments(window_shape, padding="SAME", axes=axes))
     check_choice("ties", ties, PEAK_TIES)
     if checked.shards is not None:
-        return run_on_shards(_local_extremum_mask, checked.shards, checked.x, kind, ties)
-    return _local_extremum_mask(checked.window, kind, ties, checked.x)
+        return run_on_shards(_local_extrema_of_shard, checked.shards, checked.x, kind, ties)
+    x, window = lax.stop_gradient(checked.x), checked.window
+    if ties == "all":
+        return apply(LocalExtremumMask(window, kind), x)
+    return _is_centre(select_pool_with_tap(window, kind, ties, x)[1], window)
 
 
-def _local_extremum_mask(
-    windows: Window | ShardedWindows, kind: Kind, ties: PeakTies, x: Array
-) -> Array:
-    """True for elements of x that are the extremum of their window; `ties` selects among tied elements."""
-    if isinstance(windows, ShardedWindows):
-        window = windows.window
-        pool = functools.partial(select_pool_of_shard, windows)
-        pool_with_tap = functools.partial(select_pool_with_tap_of_shard, windows)
-    else:
-        window = windows
-        pool = functools.partial(select_pool, windows)
-        pool_with_tap = functools.partial(select_pool_with_tap, windows)
+def _local_extrema_of_shard(windows: ShardedWindows, kind: Kind, ties: PeakTies, x: Array) -> Array:
+    """True for elements of the shard x that are the extremum of their window."""
     x = lax.stop_gradient(x)
     if ties == "all":
+        op = LocalExtremumMask(windows.extended_window, kind)
+        return apply(op, windows.extend(x, reduction_identity(x.dtype, kind)))
+    return _is_centre(select_pool_with_tap_of_shard(windows, kind, ties, x)[1], windows.window)
 
-        def equals_window_extremum(x: Array) -> Array:
-            key, y = to_comparison_dtype(x), pool(kind, "first", x)
-            return is_tied_with(key, to_comparison_dtype(y))
 
-        mask: Array = store_arguments(barrier_of(tracing_platform()), equals_window_extremum)(x)
-        return mask
-    _, tap = pool_with_tap(kind, ties, x)
-    centre_tap = 0  # flat index of an element within the window around it
+def _is_centre(tap: Array, window: Window) -> Array:
+    """True where `tap` is the flat index of the element that the window is around."""
+    centre_tap = 0
     for dim in window.dims:
         centre_tap = centre_tap * dim.window + dim.low
     return lax.eq(tap, lax.full_like(tap, centre_tap))

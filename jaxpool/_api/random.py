@@ -35,7 +35,9 @@ from jaxpool._kernels.dtypes import accumulator_dtype, as_float, mean_dtype
 from jaxpool._kernels.slices import reshape_like
 from jaxpool._ops.apply import apply
 from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
-from jaxpool._ops.random_pool import StochasticPool, apply_stochastic_pool, uniform_dtype
+from jaxpool._ops.power_pool import ExpectedValuePool
+from jaxpool._ops.random_pool import StochasticPool, uniform_dtype
+from jaxpool._ops.ranged import apply_ranged
 from jaxpool._shards.split import on_shards
 
 
@@ -208,14 +210,12 @@ def stochastic_pool(
         hint = "Pass jax.random.key(0), say, or None to evaluate."
         key = as_prng_key(key, "a PRNG key or None", hint)
     checked = check_input(x, WindowArguments(window_shape, strides, padding, axes=axes))
-    x, samples = checked.x, list[Array]()
-    if key is not None:
-        x_sharding = None if checked.shards is None else checked.shards.sharding
-        global_shape = x_sharding.global_shape(x.shape) if x_sharding else x.shape
-        sample_shape = checked.window.pooled_shape(global_shape)
-        weight_dtype = accumulator_dtype(mean_dtype(x.dtype))
-        sample = jax.random.uniform(replicated(key), sample_shape, weight_dtype)
-        if x_sharding:
-            sample = x_sharding.local_shard(sample)
-        samples = [sample]
-    return checked.apply(apply_stochastic_pool, StochasticPool(checked.window), x, *samples)
+    x, window = checked.x, checked.window
+    if key is None:
+        return checked.apply(apply_ranged, ExpectedValuePool(window), as_float(x))
+    sharding = None if checked.shards is None else checked.shards.sharding
+    global_shape = sharding.global_shape(x.shape) if sharding else x.shape
+    weight_dtype = accumulator_dtype(mean_dtype(x.dtype))
+    sample = jax.random.uniform(replicated(key), window.pooled_shape(global_shape), weight_dtype)
+    sample = sharding.local_shard(sample) if sharding else sample
+    return checked.apply(apply, StochasticPool(window), x, sample)

@@ -4,10 +4,9 @@ NaN wins over every number, NaNs tie with each other, and -0 ties with +0.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -119,16 +118,18 @@ def from_comparison_dtype(y: Array, dtype: DType) -> Array:
     return cast(y, dtype)
 
 
-def numpy_constant(function: Callable[[Array], Array], value: np.ndarray) -> np.ndarray:
-    """`function(value)`, evaluated while tracing, without a sharding."""
-    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
-    with jax.ensure_compile_time_eval(), no_mesh:
-        return np.asarray(function(jnp.asarray(value)))
+def constant_in_comparison_dtype(value: np.ndarray) -> np.ndarray:
+    """`to_comparison_dtype` of a NumPy constant other than NaN, by NumPy: JAX would run programs while tracing."""
+    if value.dtype == np.bool_:
+        return value.astype(np.uint8)
+    if value.dtype == jnp.float8_e8m0fnu:
+        return value.view(np.uint8).astype(np.float32)
+    return value.astype(accumulator_dtype(value.dtype))
 
 
 def comparison_dtype_identity(dtype: DType, kind: Kind) -> np.ndarray:
     """Identity of a maximum or minimum of `dtype`, as a NumPy constant in the comparison dtype."""
-    return numpy_constant(to_comparison_dtype, reduction_identity(dtype, kind))
+    return constant_in_comparison_dtype(reduction_identity(dtype, kind))
 
 
 def challenger_wins(challenger: Array, current_best: Array, kind: Kind, ties: TieOrder) -> Array:

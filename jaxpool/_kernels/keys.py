@@ -122,6 +122,10 @@ def set_sign_of_zeros(y: Array, negative_mask: Array) -> Array:
     return _floats_from_bits(signed_bits, y.dtype)
 
 
-def constant_sort_key(value: np.ndarray, nan_position: NaNPosition) -> np.ndarray:
-    """Sort key of a single number, as a NumPy constant."""
-    return dtypes.numpy_constant(lambda x: to_sort_keys(x, nan_position), value)
+def constant_sort_key(value: np.ndarray) -> np.ndarray:
+    """`to_sort_keys` of a NumPy constant other than NaN, by NumPy."""
+    value = value if value.dtype in _BITCAST_DTYPES else dtypes.constant_in_comparison_dtype(value)
+    if not dtypes.is_float(value.dtype):
+        return value
+    bits = value.view(f"int{8 * value.itemsize}")
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)

@@ -97,7 +97,7 @@ def _max_or_min_by_folding(
 ) -> Array:
     nan_position: NaNPosition = "greatest" if kind == "max" else "least"
     join = lax.max if kind == "max" else lax.min
-    fill = keys.constant_sort_key(dtypes.reduction_identity(x.dtype, kind), nan_position)
+    fill = keys.constant_sort_key(dtypes.reduction_identity(x.dtype, kind))
 
     def join_masked_chunks(chunks: Sequence[Array], *masks: Sequence[Array]) -> Array:
         sort_keys = [keys.to_sort_keys(chunk, nan_position, x.dtype) for chunk in chunks]

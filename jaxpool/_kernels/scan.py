@@ -158,7 +158,7 @@ def _comparison_values_and_fill(x: Array, kind: Kind, plan: ScanPlan) -> tuple[A
     if not plan.uses_keys:
         return to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind)
     nan: keys.NaNPosition = "greatest" if kind == "max" else "least"
-    return keys.to_sort_keys(x, nan), keys.constant_sort_key(reduction_identity(x.dtype, kind), nan)
+    return keys.to_sort_keys(x, nan), keys.constant_sort_key(reduction_identity(x.dtype, kind))
 
 
 def running_max_or_min(x: Array, kind: Kind, scan: Scan, *reset_masks: Array) -> Array:

@@ -11,10 +11,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import edge_taps_inside
-from jaxpool._ops.apply import apply
 from jaxpool._ops.chosen import TapResidualPool, fold_taps, pick_selected
-from jaxpool._ops.power_pool import ExpectedValuePool
-from jaxpool._ops.ranged import apply_ranged
 from jaxpool._plan.problem import Platform, barrier_of
 
 
@@ -78,10 +75,3 @@ class StochasticPool(TapResidualPool):
         first_tap = slices.broadcast_like(first_tap, random_numbers)
         start = [lax.full_like(random_numbers, 0), lax.full_like(random_numbers, 0, dtype)]
         return fold_taps(window, platform, select_tap, start, x, target, scale, first_tap)[1]
-
-
-def apply_stochastic_pool(op: StochasticPool, x: Array, *random_numbers: Array) -> Array:
-    """The elements that `random_numbers` draws, or without `random_numbers` the expected value of each window."""
-    if random_numbers:
-        return apply(op, x, *random_numbers)
-    return apply_ranged(ExpectedValuePool(op.window), dtypes.as_float(x))

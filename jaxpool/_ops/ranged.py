@@ -160,6 +160,7 @@ class RangeCheckedOp(Op):
 
     window: Window
     has_differentiable_residual = True
+    saves_x = True
     sign = 1  # -1 if the parameter is a power
 
     # Methods of subclasses.

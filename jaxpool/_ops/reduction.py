@@ -18,7 +18,7 @@ from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._plan.reduce import ReductionPlan, plan_reduction
 
 
@@ -90,6 +90,18 @@ class Reduction(Op):
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
         dx = jnp.broadcast_to(share.astype(dy.dtype), shape)
         return (slices.where_or_zero(self.is_selected(platform, residual, shape), dx),)
+
+
+@dataclasses.dataclass(frozen=True)
+class NumTied(Reduction):
+    """The number of elements of x that tie with y, their maximum or minimum. Arguments: x, y, optional mask."""
+
+    def value(self, platform: Platform, x: Array, *y_and_mask: Array) -> Array:
+        def count(x: Array, y: Array, mask: Array | None = None) -> Array:
+            return self.num_tied(platform, (x, y, mask))
+
+        num_tied: Array = slices.store_arguments(barrier_of(platform), count)(x, *y_and_mask)
+        return num_tied
 
 
 @dataclasses.dataclass(frozen=True)

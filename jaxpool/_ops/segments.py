@@ -18,10 +18,10 @@ from jaxpool._kernels.dtypes import (
     accumulator_dtype,
     cast,
     comparison_dtype_identity,
+    constant_in_comparison_dtype,
     from_comparison_dtype,
     is_16_bit_float,
     is_float,
-    numpy_constant,
     reduction_identity,
     to_comparison_dtype,
 )
@@ -56,14 +56,13 @@ class SegmentSelect(Op):
         is_ordered = tuning_of(platform).has_ordered_scatters
         keeps_dtype = is_ordered and is_16_bit_float(x.dtype) and not uses_keys
 
-        def to_comparable(values: Array) -> Array:
-            if keeps_dtype:
-                return values
-            wide = to_comparison_dtype(values)
-            return keys.to_sort_keys(wide, "greatest" if is_max else "least") if uses_keys else wide
-
-        fill = numpy_constant(to_comparable, reduction_identity(x.dtype, self.kind))
-        comparable = kernels.fill_where_masked(to_comparable(x), fill, *mask)
+        comparable, fill = x, reduction_identity(x.dtype, self.kind)
+        if not keeps_dtype:
+            comparable, fill = to_comparison_dtype(x), constant_in_comparison_dtype(fill)
+        if uses_keys:
+            comparable = keys.to_sort_keys(comparable, "greatest" if is_max else "least")
+            fill = keys.constant_sort_key(fill)
+        comparable = kernels.fill_where_masked(comparable, fill, *mask)
         reduce_fn = jax.ops.segment_max if is_max else jax.ops.segment_min
         y = self.segments.reduce(reduce_fn, comparable, ids)
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.

@@ -12,16 +12,23 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import split_ties
-from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, reduction_identity
+from jaxpool._kernels.dtypes import (
+    Kind,
+    TieOrder,
+    Ties,
+    is_tied_with,
+    reduction_identity,
+    to_comparison_dtype,
+)
 from jaxpool._kernels.select import pick, route, select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter, shared_window_extrema
-from jaxpool._kernels.slices import materialise
+from jaxpool._kernels.slices import materialise, store_arguments
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.chosen import TapResidualPool
 from jaxpool._ops.op import Op, problem_of, tracing_platform
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan import max_pool as plans
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, barrier_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +127,7 @@ class FindTiesPool(MaxPool):
     """
 
     materialises_inputs = True
+    saves_x = True
     materialises_residual = True
 
     def primal(self, platform: Platform, x: Array, *mask: Array) -> tuple[Array, tuple[Array, ...]]:
@@ -135,6 +143,25 @@ class FindTiesPool(MaxPool):
         x, y, *mask = residual
         transpose_fn = split_ties.mean_of_tied_elements_transpose
         return (transpose_fn(dy, x, y, self.window, self.kind, *mask),)
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalExtremumMask(MaxPool):
+    """True for each element of x that ties with the extremum of the window around it. The windows have stride 1.
+
+    x may contain halos, whose elements are in windows around other elements only.
+    """
+
+    def value(self, platform: Platform, x: Array, *_: Array) -> Array:
+        def compare(x: Array) -> Array:
+            y, centres = select_value(x, self.kind, self.ties, self._plan(platform, x)), x
+            for dim in self.window.dims:
+                start = (dim.window - 1) // 2 - dim.low
+                centres = lax.slice_in_dim(centres, start, start + dim.out, axis=dim.axis)
+            return is_tied_with(to_comparison_dtype(centres), to_comparison_dtype(y))
+
+        mask: Array = store_arguments(barrier_of(platform), compare)(x)
+        return mask
 
 
 def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, saves_index: bool = False) -> Op:

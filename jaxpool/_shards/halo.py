@@ -30,8 +30,6 @@ from jaxpool._arguments.sharding import ArraySharding
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
-from jaxpool._ops.masked import masked_soft
-from jaxpool._ops.ranged import apply_ranged
 
 Ends = tuple[int, int]  # start and stop of some rows, or numbers of rows before and after
 
@@ -303,8 +301,7 @@ def pool_with_halo(
 
     branches = [functools.partial(pool_cropped, ends) for ends in itertools.product(*padding_cases)]
     switch: Callable[..., Any] = functools.partial(lax.switch, branch_index, branches)
-    # Without a checkpoint, every branch saves a copy of x for the backward pass.
-    if pool in (apply_ranged, masked_soft):
+    if op.saves_x:
         switch = jax.checkpoint(switch)
     # Cast outside of the switch: the transpose of the cast sums over devices, which may take different branches.
     y: Array = switch(*match_varying_mesh_axes([*extended, *xs[num_extended:]]))

@@ -14,13 +14,9 @@ from jax import numpy as jnp
 from jaxpool._arguments.sharding import ArraySharding, MeshAxes
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype
-from jaxpool._kernels.reduce import attains_extremum
-from jaxpool._kernels.slices import store_arguments
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
-from jaxpool._ops.op import tracing_platform
 from jaxpool._ops.ranged import zeros_with_tangent
-from jaxpool._ops.reduction import MeanReduction, Reduction
-from jaxpool._plan.problem import barrier_of
+from jaxpool._ops.reduction import MeanReduction, NumTied, Reduction
 from jaxpool._shards.split import on_shards
 
 
@@ -34,13 +30,9 @@ def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask
         return y
     wide = local.astype(accumulator_dtype(x.dtype))
     if ties == "split":
-
-        def count_ties(x: Array, maximum: Array, mask: Array | None = None) -> Array:
-            is_tied = attains_extremum(lax.stop_gradient(x), lax.stop_gradient(maximum), mask)
-            return jnp.sum(is_tied, axis=axes, keepdims=True, dtype=np.int32)
-
-        count_in_shard = store_arguments(barrier_of(tracing_platform()), count_ties)
-        local_count = jnp.where(attains_max, count_in_shard(x, local, *mask), 0)
+        op = NumTied("max", ties, axes, sizes)
+        num_tied = apply(op, lax.stop_gradient(x), lax.stop_gradient(local), *mask)
+        local_count = jnp.where(attains_max, num_tied.astype(np.int32), 0)
         global_count = lax.max(lax.psum(local_count, mesh_names), np.int32(1))
         wide = wide * (local_count.astype(wide.dtype) / global_count.astype(wide.dtype))
     else:

@@ -76,6 +76,11 @@ class ExtendedBorderPool:
     pool: Callable[..., Array]
     op: Any
 
+    @property
+    def saves_x(self) -> Any:
+        """True if the residual contains the extended array."""
+        return self.op.saves_x
+
 
 def pool_with_extended_border(op: ExtendedBorderPool, x: Array, *arguments: Array) -> Array:
     """Extend the border of x, and pool the extended array."""

@@ -9,6 +9,12 @@ import pytest
 
 import jaxpool
 from jaxpool._geometry.window import make_window
+from jaxpool._kernels.dtypes import (
+    constant_in_comparison_dtype,
+    reduction_identity,
+    to_comparison_dtype,
+)
+from jaxpool._kernels.keys import constant_sort_key, to_sort_keys
 from jaxpool._kernels.select import select, select_value
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import Problem
@@ -58,3 +64,18 @@ def test_strides_along_the_last_axis(size, strides):
     run = jax.jit(value_and_gradient, static_argnums=1)
     for found, expected in zip(run(x, (2, 3)), run(np.moveaxis(x, 1, -1), (1, 2)), strict=True):
         np.testing.assert_array_equal(found, np.moveaxis(expected, -1, 1))
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", "int4", "uint8", "int32", "float8_e4m3fn", "float8_e8m0fnu", "bfloat16", "float32"],
+)
+def test_identities_by_numpy_equal_those_by_jax(dtype, kind):
+    identity = reduction_identity(dtype, kind)
+    for by_numpy, by_jax in (
+        (constant_in_comparison_dtype(identity), to_comparison_dtype(jnp.asarray(identity))),
+        (constant_sort_key(identity), to_sort_keys(jnp.asarray(identity), "least")),
+    ):
+        assert by_numpy.dtype == by_jax.dtype
+        assert by_numpy.tobytes() == np.asarray(by_jax).tobytes()

@@ -201,3 +201,27 @@ def test_scipy_filters(mode, origin):
     given = jax.device_put(x, NamedSharding(mesh_of((8,), "explicit"), P("a")))
     with pytest.raises(ValueError, match="`mode` must be another where axis 0 of input lies on"):
         scipy.median_filter(given, 3, mode="wrap")
+
+
+MASK = np.ones((16, 1, 1), bool)
+SAVES_X = {
+    "softmax_pool": {},
+    "logsumexp_pool": {"where": MASK},
+    "gem_pool": {},
+    "stochastic_pool": {"key": None},
+    "max_pool": {"where": MASK, "ties": "split"},
+    "median_pool": {"ties": "split"},
+}
+
+
+@pytest.mark.parametrize("name", SAVES_X)
+def test_one_copy_of_x_is_saved(name):
+    """The branches for the first, the middle and the last shard do not each save a copy of x."""
+    mesh = mesh_of((4,), "explicit")
+    x = jax.device_put(numbers(), NamedSharding(mesh, ROWS))
+    pool = POOLS[name].of(**window((9, 9), **SAVES_X[name]))
+    with jax.set_mesh(mesh):
+        residual = jax.eval_shape(lambda x: jax.vjp(pool, x)[1], x)
+    saved = sum(leaf.size for leaf in jax.tree.leaves(residual) if leaf.dtype == x.dtype)
+    # x with its halo, which is 3 times as large, and arrays of the size of y.
+    assert saved <= 5.01 * x.size

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool._ops.op import platform_override
 from jaxpool.testing import pools
 from tests.support.programs import value_and_vjp
 
@@ -225,3 +226,28 @@ def test_vmap_of_gradient_has_no_more_operations(name, ties, axis):
     assert whole.count("fusion") > 0
     assert one.count("fusion") <= 1.15 * whole.count("fusion")
     assert {*forbidden(one, LOOPS_AND_MORE)} <= {*forbidden(whole, LOOPS_AND_MORE)}
+
+
+BARRIERS = {
+    "local_maxima": {"ties": "all"},
+    "local_minima": {"ties": "all"},
+    "max": {},
+    "sum_pool": {},
+}
+
+
+@pytest.mark.parametrize("platforms", [("cpu",), ("cuda",), ("cpu", "cuda")])
+@pytest.mark.parametrize("name", BARRIERS)
+def test_lowering_platform_chooses_barriers(name, platforms):
+    """Not the default device. XLA for CPU ignores the barriers of a GPU: ties of a computed array would be missed."""
+    x = jax.ShapeDtypeStruct(LARGE, np.float32)
+
+    def program(default_device):
+        pool = pools()[name].of(**BARRIERS[name])
+        with platform_override(default_device):
+            return jax.export.export(jax.jit(pool), platforms=platforms)(x).mlir_module()
+
+    text, traced_for_gpu = map(program, ("cpu", "gpu"))
+    assert traced_for_gpu == text
+    if name.startswith("local"):
+        assert ("optimization_barrier" in text) == (platforms != ("cpu",))

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import jet
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
@@ -333,3 +334,14 @@ def test_replicated_operand_in_shard_map(autodiff):
     want = jax.jit(jax.grad(functools.partial(loss, jnp.maximum), (0, 1)))(*arguments)
     for dx, expected in zip(got, want, strict=True):
         np.testing.assert_allclose(dx, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("name", ["maximum", "max"])
+def test_jet_has_no_rules(name, autodiff):
+    """As `docs/howto/derivatives.md` says."""
+    call = functools.partial(getattr(jaxpool, name), autodiff=autodiff)
+    arguments = (jnp.arange(3.0), 1.0) if name == "maximum" else (jnp.arange(3.0),)
+    series = [[jnp.ones_like(x), jnp.ones_like(x)] for x in arguments]
+    with pytest.raises((KeyError, jax.errors.UnexpectedTracerError)):
+        jet.jet(call, arguments, series)

@@ -1,0 +1,72 @@
+"""No program runs and nothing is transferred while a call is traced and lowered: NumPy computes all constants.
+
+Careful training loops set `jax.transfer_guard("disallow")`, which raises for implicit transfers.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpool.testing import pools
+from tests.support.compilation import FAST_COMPILE
+
+POOLS = pools()
+DTYPES = ("float32", "bfloat16", "float8_e4m3fn", "float8_e8m0fnu", "int32")
+PLATFORMS = ("cuda", "tpu", "cpu")
+COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
+
+
+@pytest.fixture(scope="module")
+def compilations():
+    """Return a list that gets an entry for each compilation. Earlier compilations are forgotten."""
+    events = []
+
+    def listen(name, duration, **details):
+        if name == COMPILE_EVENT:
+            events.append(details)
+
+    jax.clear_caches()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def on_device(values):
+    return jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, values)
+
+
+def value_and_gradient(pool, given):
+    """Return a function of the operands of a call, and the operands on the device."""
+    operands = on_device({name: given[name] for name in pool.operands})
+    others = {name: value for name, value in given.items() if name not in operands}
+
+    def results(operands):
+        def floats(operands):
+            leaves = jax.tree.leaves(pool.run({**others, **operands}))
+            return sum(y.astype(jnp.float32).sum() for y in leaves)
+
+        return pool.run({**others, **operands}), jax.grad(floats, allow_int=True)(operands)
+
+    return results, operands
+
+
+def calls(pool):
+    """Return the sample calls, and calls with other dtypes."""
+    images = np.arange(192).reshape(2, 4, 6, 4) % 7
+    return [*pool.samples().values(), *(pool.given(images.astype(dtype)) for dtype in DTYPES)]
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_trace_and_lower(name, compilations):
+    """Of the value and the gradient. The usual call is lowered for every platform, and runs."""
+    (usual, operands), *others = [value_and_gradient(POOLS[name], c) for c in calls(POOLS[name])]
+    compilations.clear()
+    with jax.transfer_guard("disallow"):
+        for function, arrays in others:
+            jax.jit(function).lower(arrays)
+        traced = jax.jit(usual).trace(operands)
+        for platform in PLATFORMS:
+            lowered = traced.lower(lowering_platforms=(platform,))
+        assert compilations == []
+        lowered.compile(FAST_COMPILE)(operands)
