@@ -7,7 +7,7 @@ may overlap, because a maximum is idempotent. For example, a window of 13 taps t
     step 2   4 such pieces         [a a a a][b b b b][c c c c]
              the last overlaps                 [d d d d]          taps 0-3, 4-7, 8-11, 9-12
 
-The steps of a maximum with a gradient also return the flat index of the selected tap. Sums have no index.
+The backward pass derives the selected piece of each step from the flat index of the tap that the last step selected.
 `run_pass` in `_kernels/slices.py` executes a `Layout`.
 """
 

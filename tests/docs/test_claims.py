@@ -197,6 +197,66 @@ def torch_gradient(name, x):
     return tuple(gradients) if isinstance(x, tuple) else gradients[0]
 
 
+def torch_collision():
+    import torch
+
+    y = torch.tensor([[[5.0, 6.0]]], requires_grad=True)
+    torch.nn.functional.max_unpool1d(y, torch.tensor([[[1, 1]]]), 2).sum().backward()
+    return y.grad.tolist() == [[[1, 1]]]
+
+
+def torch_lp_pool():
+    import torch
+
+    return bool(torch.nn.functional.lp_pool1d(torch.tensor([[-3.0, 1.0]]), 3.0, 2).isnan().all())
+
+
+def torch_median():
+    import torch
+
+    return torch.median(torch.tensor([1.0, 2.0, 3.0, 4.0])) == 2
+
+
+def torch_padding():
+    import torch
+
+    with pytest.raises(RuntimeError, match="at most half"):
+        torch.nn.functional.max_pool1d(torch.ones(1, 2), 2, 2, 2)
+    return True
+
+
+def haiku_stride():
+    import haiku as hk
+
+    with pytest.raises(TypeError, match="strides"):
+        hk.max_pool(jnp.ones((1, 4, 4, 1)), 2, padding="SAME")
+    return True
+
+
+def equinox_windows():
+    import equinox as eqx
+
+    return eqx.nn.AdaptiveMaxPool1d(4)(jnp.arange(10.0)[None])[0].tolist() == [2, 5, 7, 9]
+
+
+LIBRARY_CLAIMS = {
+    (
+        "torch",
+        "howto/port-from-pytorch.md",
+        "PyTorch gives the cotangent 1 to both",
+    ): torch_collision,
+    ("torch", "howto/port-from-pytorch.md", "returns NaN if the sum is negative"): torch_lp_pool,
+    ("torch", "howto/filters.md", "The median of PyTorch takes the lower"): torch_median,
+    ("torch", "howto/port-from-pytorch.md", "up to half the window"): torch_padding,
+    ("haiku", "howto/port-from-haiku.md", "| `strides` | to be given |"): haiku_stride,
+    (
+        "equinox",
+        "conventions.md",
+        "the maxima of ten elements in four windows are 2, 5, 7 and 9",
+    ): equinox_windows,
+}
+
+
 def says(page, text):
     return text in " ".join((DOCS / page).read_text().split())
 
@@ -213,6 +273,13 @@ def test_claim_about_pytorch(text):
     assert says("conventions.md", text)
     name, x, expected = TORCH_CLAIMS[text]
     assert torch_gradient(name, x) == expected
+
+
+@pytest.mark.parametrize(("library", "page", "text"), LIBRARY_CLAIMS)
+def test_claim_about_library(library, page, text):
+    pytest.importorskip(library)
+    assert says(page, text)
+    assert LIBRARY_CLAIMS[library, page, text]()
 
 
 TWO_DEVICES = """
