@@ -79,6 +79,7 @@ REFERENCE = {
     "torchvision": ("jaxpool.compat.torchvision", "", "compat.torchvision"),
     "testing": ("jaxpool.testing", "", "testing"),
 }
+
 # Markdown files outside docs/, and their paths in the documentation.
 PAGES = {
     "CHANGELOG.md": "changelog.md",
@@ -98,6 +99,11 @@ EXPLAINED_FRAME = f"""
 
 [The same page in a window of its own]({EXPLAINED}).
 """
+
+# The first paragraph of docs/functions.md.
+FUNCTIONS = """\
+Each name leads to the formula, the gradient, the arguments and an example of a function, which `help(jaxpool.max_pool)`
+prints too."""
 
 
 def names_of(modules):
@@ -134,9 +140,8 @@ def functions():
     lines += ["", "## Modules", "", "| module | content |", "| --- | --- |"]
     for _, _, modules in REFERENCE.values():
         if modules == "testing" or "." in modules:
-            lines.append(
-                table_row(f"jaxpool.{modules}", importlib.import_module(f"jaxpool.{modules}"))
-            )
+            name = f"jaxpool.{modules}"
+            lines.append(table_row(name, importlib.import_module(name)))
     return "\n".join(lines) + "\n"
 
 
@@ -175,10 +180,6 @@ def arguments():
         parts += [text, f"Functions: {links}"]
     return "\n\n".join(parts) + "\n"
 
-
-FUNCTIONS = """\
-Each name leads to the formula, the gradient, the arguments and an example of a function, which `help(jaxpool.max_pool)`
-prints too."""
 
 # Options for a public module: show its docstring and its exports.
 OF_A_MODULE = """

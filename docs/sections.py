@@ -108,13 +108,19 @@ def as_function(name, function, other):
         known = found is not inspect.Parameter.empty
         return spelled_out(str(found), function.__module__) if known else None
 
+    def default(value):
+        text = re.sub(
+            r"<object object at \w+>", "...", repr(value)
+        )  # the address differs in each run
+        return None if value is inspect.Parameter.empty else text
+
     signature = inspect.signature(function)
     parameters = [
         griffe.Parameter(
             each.name,
             annotation=annotation(each.annotation),
             kind=getattr(griffe.ParameterKind, each.kind.name.lower()),
-            default=None if each.default is each.empty else repr(each.default),
+            default=default(each.default),
         )
         for each in signature.parameters.values()
     ]
