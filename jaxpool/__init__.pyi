@@ -1050,8 +1050,8 @@ def keep_memory() -> bool:
 
     Returns:
         True if the settings are in force. False, and nothing is changed, if the allocator is not glibc 2.33 or
-        later (macOS, Windows, musl, a preloaded allocator). False also if a thread already has a heap, as in a
-        notebook or after a call into jax. An environment variable works in these cases (docs/memory.md).
+        later (macOS, Windows, musl, a preloaded allocator). False, with a warning, if a thread already has a heap, as
+        in a notebook or after a call into jax. An environment variable works in these cases (docs/memory.md).
 
     Raises:
         TypeError: an argument is passed. If the system refuses a setting, the result is False.

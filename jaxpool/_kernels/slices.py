@@ -207,7 +207,10 @@ def reshape_like(y: Array, shape: Sequence[Any], like: Array) -> Array:
     pairs = zip(shape[num_extra:], like.shape, like_sharding.spec, strict=True)
     entries = [entry if size == like_size else None for size, like_size, entry in pairs]
     spec = PartitionSpec(*[None] * num_extra, *entries)
-    return lax.reshape(y, shape, out_sharding=shardings[0].update(spec=spec))
+    sharding = shardings[0].update(spec=spec)
+    if not any(jax.typeof(y).sharding.spec):  # JAX cannot transpose a reshape that also shards
+        return reshard(lax.reshape(y, shape), sharding)
+    return lax.reshape(y, shape, out_sharding=sharding)
 
 
 def is_empty(x: Array) -> bool:

@@ -146,7 +146,7 @@ def test_divisible_symbolic_batch():
 
 def test_unpool_indices_in_adjacent_shard():
     """8 rows in 4 shards with 4 positions each: an index into the previous or next shard is accepted."""
-    near = 2 * (jnp.arange(8).clip(1, 6) + np.array([1, -1] * 4))[None, :, None]
+    near = 2 * (np.arange(8).clip(1, 6) + np.array([1, -1] * 4))[None, :, None]
     halos = [halo_of(1, ("rows",), 4, 2)]
     check_near(near, (1, 8, 1), (1,), (16,), halos)
     with pytest.raises(ArgumentError, match="of the shard of its element along axis 1") as raised:
