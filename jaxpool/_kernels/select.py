@@ -121,8 +121,10 @@ def select(
     return value, index
 
 
-def _is_piece_selected(piece_start: int, index: Array, step: Step) -> Array:
+def _is_piece_selected(piece_start: int | Array, index: Array, step: Step) -> Array:
     """Mask of flat taps in the piece that begins at `piece_start`; a tap in two pieces belongs to the first piece."""
+    if not isinstance(piece_start, int):
+        return _is_phase_piece_selected(piece_start, index, step)
     end = piece_start + step.piece_taps
     previous = [start for start in step.piece_starts if start < piece_start]
     first = previous[-1] + step.piece_taps if previous else 0
@@ -133,6 +135,18 @@ def _is_piece_selected(piece_start: int, index: Array, step: Step) -> Array:
         return is_after
     is_before = lax.lt(index, lax.full_like(index, end))
     return is_before if first == 0 else lax.bitwise_and(is_after, is_before)
+
+
+def _is_phase_piece_selected(piece_starts: Array, index: Array, step: Step) -> Array:
+    """`_is_piece_selected` for the piece of each element's phase. Only the last piece may overlap another piece."""
+    index = cast(index, np.int32)
+    if step.piece_taps == 1:
+        return lax.eq(index, piece_starts)
+    *others, last = step.piece_starts
+    first = max([last, *[start + step.piece_taps for start in others]])
+    first_taps = jnp.where(piece_starts == last, np.int32(first), piece_starts)
+    is_before = lax.lt(index, piece_starts + np.int32(step.piece_taps))
+    return lax.bitwise_and(lax.ge(index, first_taps), is_before)
 
 
 def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype: DType) -> Array:
@@ -169,7 +183,7 @@ def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
 
     def tap_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
         (index,) = views
-        inner_tap = index - lax.full_like(index, piece_start)
+        inner_tap = index - jnp.broadcast_to(jnp.asarray(piece_start, index.dtype), index.shape)
         tap = where_or_zero(_is_piece_selected(piece_start, index, step), inner_tap)
         return pad_to_region(tap.astype(dtype), fill=0)
 

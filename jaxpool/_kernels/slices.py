@@ -34,6 +34,7 @@ from jax.sharding import reshard
 from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Phases, Region, Window, total_positions
+from jaxpool._kernels.clamped import run_clamped_pass
 from jaxpool._kernels.dtypes import cast, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind, Layout
 
@@ -238,6 +239,8 @@ def run_pass(
 
     In a region that reads only padding, there is a single term: it has tap 0 and consists of fill values.
     """
+    if layout.read_mode == "clamped":
+        return run_clamped_pass(axes, sources, term_at_tap, join_terms)
     region_order = sorted(range(len(axes)), key=axes.__getitem__)
     phase_order = region_order if layout.minor_axis_last else region_order[::-1]
     is_split, store = layout.splits_last_axis, operator.call

@@ -19,6 +19,7 @@ from jaxpool._plan.problem import (
     Shape,
     Step,
     barrier_of,
+    clamped_or_single_region,
     fits_tables,
     group_axes,
     make_step,
@@ -202,7 +203,11 @@ def widen_mode(tuning: Tuning) -> WidenMode:
 def plan_one_pass(problem: Problem) -> MaxPass:
     """The pass that distributes cotangents among tied elements: one step over all elements of a window."""
     step, shape = make_step(problem.window.dims), problem.window.pooled_shape(problem.shape)
-    return MaxPass(step, _vjp_layout(problem, step, shape, is_only=True))
+    layout = _vjp_layout(problem, step, shape, is_only=True)
+    # Each term of this pass has a single tap. Clamped reads of several phases have a tap per phase.
+    if layout.read_mode == "clamped" and any(dim.stride > 1 for dim in problem.window.dims):
+        layout = single_region(step.transposed_phases)
+    return MaxPass(step, layout)
 
 
 def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...]:
@@ -231,7 +236,7 @@ def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool
     is_large = tuning.min_region_bytes <= nbytes(shape, problem.bits) < math.inf
     is_mostly_full = 100 * math.prod(num_full) > tuning.min_complete_percent * math.prod(outs)
     if not (is_large and cut_axes and is_mostly_full):
-        return single_region(step.phases)
+        return clamped_or_single_region(problem, step.axes, step.phases)
     is_small = len(step.piece_starts) <= tuning.bounds_checked_terms
     is_strided = all(access.stride > 1 for access in step.accesses)
     has_short_rows = row_size(shape, cut_axes) < tuning.min_vector_elements
@@ -273,7 +278,7 @@ def _vjp_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) ->
     """
     tuning, phases = problem.tuning, step.transposed_phases
     if not tuning.pads_each_term:
-        return single_region(phases)
+        return clamped_or_single_region(problem, step.axes, phases)
     if _splits_last_axis(problem, step, shape):
         return split_region(phases, step.axes, tuning.split_multiple)
     is_strided = any(access.stride > 1 for access in step.accesses)

@@ -233,8 +233,9 @@ _Dim = TypeVar("_Dim")  # any representation of an axis
 
 # "padded": each region pads a copy of its input once, and slices the copy for every window offset.
 # "bounded": each region slices and pads the input for every window offset. The loop tests bounds instead of copying.
+# "clamped": each window offset gathers elements at positions clamped to the array, and a select replaces padding (GPU).
 # "tables": one loop gathers all elements through tables of positions (CPU only).
-ReadMode = Literal["padded", "bounded", "tables"]
+ReadMode = Literal["padded", "bounded", "clamped", "tables"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,6 +258,19 @@ def single_region(
     strided_axes = [which for which, each in enumerate(phases) if len(each) > 1][:1]
     extra_positions = [extra_position and which in strided_axes for which in range(len(phases))]
     return Layout(read_mode, tuple(map(whole_region, phases, extra_positions)))
+
+
+def clamped_or_single_region(
+    problem: Problem, axes: Sequence[int], *sources: Sequence[Phases]
+) -> Layout:
+    """A layout of one region, with clamped reads if the platform prefers them and int32 holds all positions."""
+    sizes = [each[0].size for each in sources[0]]
+    shape = replace_sizes(problem.shape, axes, sizes)[min(axes) : max(axes) + 1]
+    reads_all_axes = all(any(a.tap_offsets for a in each) for along in sources for each in along)
+    fits = 0 < num_elements(shape) < 1 << 31 and 0 not in map(total_positions, sources[0])
+    if problem.tuning.clamps_reads and fits and reads_all_axes and not problem.is_sharded:
+        return Layout("clamped")
+    return single_region(sources[0])
 
 
 def split_region(phases: Sequence[Phases], axes: Sequence[int], multiple: int) -> Layout:

@@ -21,12 +21,12 @@ from jaxpool._plan.problem import (
     Layout,
     Problem,
     barrier_of,
+    clamped_or_single_region,
     fits_tables,
     group_axes,
     multi_region,
     nbytes,
     row_size,
-    single_region,
 )
 
 AxisPhases = tuple[Phases, ...]  # how a pass reads an array, along each axis
@@ -128,7 +128,7 @@ class _PassBuilder:
     def _layout(self, axes: Sequence[int], sources: Sequence[AxisPhases]) -> Layout:
         """The layout of a pass: one region, gathers through tables, or several regions (separate ends if faster)."""
         if not self.tuning.pads_each_term:
-            return single_region(sources[0])
+            return clamped_or_single_region(self.problem, axes, *sources)
         if len(sources) == 1 and self._uses_tables(axes, sources[0]):
             return Layout("tables")
         if not self._cuts_ends(axes, sources):

@@ -59,6 +59,7 @@ class Tuning:
     # NOTES: GPUs and TPUs
     max_sum_passes: float = NEVER  # Passes: a window sum that needs more passes is `lax.reduce_window` instead.
     reduce_window_sum_taps: float = NEVER  # Window elements: one `lax.reduce_window` sums up to this many, not several.
+    clamps_reads: bool = False  # Passes gather at clamped positions: a pad is a branch per term, without vector loads.
     scan_radix: int = 2  # Elements: a pass of a running maximum combines this many; more mean fewer, longer passes.
     uses_reduce_window: bool = False  # A maximum without an index is computed by `lax.reduce_window`.
     reduce_window_max_taps: int = 25  # Window elements: one `lax.reduce_window` takes a maximum of up to this many.
@@ -184,6 +185,7 @@ CPU = Tuning(
     tile_columns=16,
 )
 GPU = Tuning(
+    clamps_reads=True,
     max_one_pass_taps=8,
     max_overlapping_taps=8,
     sum_taps_per_element=4,
