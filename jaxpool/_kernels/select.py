@@ -13,6 +13,7 @@ selects one of a few pieces, which are runs of taps that earlier steps have redu
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -69,7 +70,8 @@ def _run_select_passes(
         key, *tap = dtypes.select_best_candidate(
             candidates, kind, ties, x.dtype, finds_nan_alone=finds_nan_alone
         )
-        return to_bits(dtypes.from_comparison_dtype(key, x.dtype)), *tap
+        value = key if key.dtype == x.dtype else dtypes.from_comparison_dtype(key, x.dtype)
+        return to_bits(value), *tap
 
     def run_select_pass(pass_: MaxPass, value: Array, *taps: Array) -> tuple[Array, ...]:
         step, dtype = pass_.step, dtypes.index_dtype(pass_.step.num_flat_taps)
@@ -78,7 +80,9 @@ def _run_select_passes(
             tap: int, views: Sequence[Array], pad_to_region: PadToRegion
         ) -> Candidate:
             value = pad_to_region(views[0], fill=fill)
-            key = dtypes.to_comparison_dtype(dtypes.bitcast_uint16_to_half(value, x.dtype))
+            key = dtypes.bitcast_uint16_to_half(value, x.dtype)
+            if not (plan.compares_16_bit_floats and dtypes.is_16_bit_float(x.dtype)):
+                key = dtypes.to_comparison_dtype(key)
             if not with_index:
                 return (key,)
             flat_tap = lax.full_like(value, tap, dtype)
@@ -154,7 +158,18 @@ def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype:
     if pass_.layout.read_mode == "tables":
         return tables.sum_dy_of_selecting_windows(dy, index, pass_.step, dtype)
     is_selected = functools.partial(_is_piece_selected, step=pass_.step)
-    return sum_where_selected(is_selected, dy, [index], pass_)
+    if pass_.layout.read_mode != "clamped":
+        return sum_where_selected(is_selected, dy, [index], pass_)
+
+    def dy_term(piece_start: Any, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
+        # A start that no index reaches replaces padding. All elements of a vector load have the same start.
+        start = pad_to_region(lax.full_like(views[1], 0, np.int32) + piece_start, fill=-(1 << 30))
+        return where_or_zero(is_selected(start, views[1]), views[0])
+
+    phases = pass_.step.transposed_phases
+    source = Source([dy, index], [0, 0], phases)
+    dx: Array = run_pass(pass_.layout, pass_.step.axes, [source], dy_term, add_terms)
+    return dx
 
 
 def sum_where_selected(
@@ -188,7 +203,9 @@ def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
         return pad_to_region(tap.astype(dtype), fill=0)
 
     source = Source([index], [0], step.transposed_phases)
-    layout = single_region(step.transposed_phases, extra_position=True)
+    layout = pass_.layout
+    if layout.read_mode != "clamped":
+        layout = single_region(step.transposed_phases, extra_position=True)
     join_taps = functools.partial(functools.reduce, lax.max)
     return run_pass(layout, step.axes, [source], tap_term, join_taps)
 

@@ -404,6 +404,8 @@ def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: An
     """Evaluate `kernel(*args)` and store each result. With the barrier kind "call", the arguments are also stored."""
     if barrier_kind == "barrier":
         return lax.optimization_barrier(kernel(*args))
+    if barrier_kind == "row-major barrier":
+        return jax.tree.map(_store_row_major, kernel(*args))
     if inlines_calls.value:
         return _evaluate_in_conditional(kernel, *args)
 
@@ -413,6 +415,12 @@ def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: An
 
     with set_xla_metadata(inlineable="false"):
         return jax.jit(body)(*args)
+
+
+def _store_row_major(x: Array) -> Array:
+    """Store x in row-major layout: without this, XLA for GPU stores the axis of a gather first, and copies results."""
+    merged = lax.collapse(x, 0, max(0, x.ndim - 1)) if x.ndim > 1 else x
+    return lax.reshape(lax.optimization_barrier(merged), x.shape)
 
 
 def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., Any]) -> Callable[..., Any]:

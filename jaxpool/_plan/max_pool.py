@@ -18,7 +18,7 @@ from jaxpool._plan.problem import (
     Problem,
     Shape,
     Step,
-    barrier_of,
+    barrier_between_passes,
     clamped_or_single_region,
     fits_tables,
     group_axes,
@@ -59,6 +59,8 @@ class MaxPlan:
 
     # Whether the value comparison also finds NaN ("compared"), or a separate reduction does ("alone")
     nan_mode: Literal["compared", "alone"]
+    # Whether 16-bit floats are compared in their own dtype, instead of float32
+    compares_16_bit_floats: bool
     barrier: BarrierKind
     forward: tuple[MaxPass, ...]
     value: tuple[MaxPass, ...]
@@ -179,7 +181,8 @@ def plan_max(problem: Problem) -> MaxPlan:
     value_groups = _axis_groups(dims, window.size <= tuning.reduce_window_max_taps)
     return MaxPlan(
         "alone" if tuning.finds_nan_separately and problem.is_float else "compared",
-        barrier_of(problem.platform),
+        tuning.compares_16_bit_floats,
+        barrier_between_passes(problem),
         forward=_forward_passes(problem, with_index=True),
         value=_forward_passes(problem, with_index=False),
         backward=by_tables or by_steps,

@@ -36,7 +36,8 @@ from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu", "portable"]  # "portable": any other platform
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
-BarrierKind = Literal["barrier", "call"]  # an optimization barrier, or a call that is not inlined
+# An optimization barrier, one that also fixes the layout of the result, or a call that is not inlined
+BarrierKind = Literal["barrier", "row-major barrier", "call"]
 Shape = tuple[int | None, ...]  # None where a size is symbolic
 
 
@@ -258,6 +259,13 @@ def single_region(
     strided_axes = [which for which, each in enumerate(phases) if len(each) > 1][:1]
     extra_positions = [extra_position and which in strided_axes for which in range(len(phases))]
     return Layout(read_mode, tuple(map(whole_region, phases, extra_positions)))
+
+
+def barrier_between_passes(problem: Problem) -> BarrierKind:
+    """The kind of barrier that makes XLA store the results of passes. XLA cannot merge axes that are partitioned."""
+    is_one_device = not (problem.is_sharded or problem.is_partitioned)
+    has_clamped_reads = problem.tuning.clamps_reads and is_one_device
+    return "row-major barrier" if has_clamped_reads else barrier_of(problem.platform)
 
 
 def clamped_or_single_region(

@@ -20,7 +20,7 @@ from jaxpool._plan.problem import (
     BarrierKind,
     Layout,
     Problem,
-    barrier_of,
+    barrier_between_passes,
     clamped_or_single_region,
     fits_tables,
     group_axes,
@@ -73,7 +73,7 @@ def plan_sum(problem: Problem, *, is_transposed: bool = False) -> SumPlan:
     resize = prepared.unpooled_shape if is_transposed else prepared.pooled_shape
     builder.shape = resize(builder.shape)
     builder.add_passes([dim for dim in other_dims if dim not in disjoint_dims])
-    barrier = barrier_of(problem.platform)
+    barrier = barrier_between_passes(problem)
     if len(builder.passes) + bool(disjoint_dims) <= tuning.max_sum_passes:
         return SumPlan(is_transposed, whole, disjoint_dims, tuple(builder.passes), barrier)
     fuses_axes = math.prod(dim.window for dim in other_dims) <= tuning.reduce_window_sum_taps
