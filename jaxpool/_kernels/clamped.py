@@ -9,8 +9,10 @@ read in place of padding. Three details keep the loads in vectors, and all terms
 - Masks and taps are constants, because XLA would compute them in small kernels of their own.
 """
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,12 +26,23 @@ from jaxpool._plan.problem import is_constant_table
 Ints = Sequence[int]
 
 
+# The tap of an element outside the array, if taps mark such elements. Sums with further taps stay negative.
+OUTSIDE = -(1 << 24)
+
+
 class AxisRead(NamedTuple):
     """One element per output position along an axis: its position, its tap and whether it exists."""
 
     positions: Array  # clamped to the axis
     taps: Any  # an int, or a vector if the phases of the output have different taps
     is_inside: Any  # None if all elements exist
+
+    def marked_taps(self) -> Any:
+        """Taps that are `OUTSIDE` where no element exists."""
+        if self.is_inside is None:
+            return self.taps
+        xp: Any = np if isinstance(self.is_inside, np.ndarray) else jnp
+        return xp.where(self.is_inside, np.int32(self.taps) if isinstance(self.taps, int) else self.taps, np.int32(OUTSIDE))
 
 
 def _taps_by_offset(phases: Phases, shift: int) -> dict[int, dict[int, int]]:
@@ -102,19 +115,29 @@ def run_clamped_pass(
     sources: Sequence[Any],
     term_at_tap: Callable[..., Any],
     join_terms: Callable[[Sequence[Any]], Any],
+    *,
+    marks_outside: bool = False,
 ) -> Any:
-    """`run_pass` for read mode "clamped". The tap of a term is an int, or an int32 array if it differs by phase."""
+    """`run_pass` for read mode "clamped". The tap of a term is an int, or an int32 array if it differs by position.
+
+    With `marks_outside`, the tap is negative where the element does not exist, and terms need no padding. The elements
+    of a vector load have the same tap, so that a mark takes fewer instructions than a select of each element.
+    """
     terms = []
     for source in sources:
         for reads in itertools.product(*map(axis_reads, source.phases)):
             positions = [read.positions for read in reads]
             views = [gather_product(x, axes, positions) for x in source.arrays]
-            terms.append(_term(term_at_tap, axes, reads, views))
+            terms.append(_term(term_at_tap, axes, reads, views, marks_outside))
     return join_terms(terms)
 
 
 def _term(
-    term_at_tap: Callable[..., Any], axes: Ints, reads: Sequence[AxisRead], views: Sequence[Array]
+    term_at_tap: Callable[..., Any],
+    axes: Ints,
+    reads: Sequence[AxisRead],
+    views: Sequence[Array],
+    marks_outside: bool,
 ) -> Any:
     shape = views[0].shape
 
@@ -127,9 +150,7 @@ def _term(
                 x = lax.select(broadcast(read.is_inside, axis), x, lax.full_like(x, fill))
         return x
 
-    pairs = zip(reads, axes, strict=True)
-    tap = sum(
-        read.taps if isinstance(read.taps, int) else broadcast(read.taps, axis)
-        for read, axis in pairs
-    )
-    return term_at_tap(tap, views, pad_to_region)
+    vectors = [read.marked_taps() if marks_outside else read.taps for read in reads]
+    pairs = zip(vectors, axes, strict=True)
+    taps = [v if isinstance(v, int) else broadcast(v, axis) for v, axis in pairs]
+    return term_at_tap(functools.reduce(operator.add, taps), views, pad_to_region)

@@ -13,7 +13,6 @@ selects one of a few pieces, which are runs of taps that earlier steps have redu
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -22,6 +21,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.cpu import tables
+from jaxpool._kernels.clamped import run_clamped_pass
 from jaxpool._kernels.dtypes import Candidate, DType, Kind, TieOrder, accumulator_dtype, cast
 from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
 from jaxpool._kernels.reduce_window import extrema_per_axis_group
@@ -161,15 +161,12 @@ def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype:
     if pass_.layout.read_mode != "clamped":
         return sum_where_selected(is_selected, dy, [index], pass_)
 
-    def dy_term(piece_start: Any, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
-        # A start that no index reaches replaces padding. All elements of a vector load have the same start.
-        start = pad_to_region(lax.full_like(views[1], 0, np.int32) + piece_start, fill=-(1 << 30))
-        return where_or_zero(is_selected(start, views[1]), views[0])
+    def dy_term(piece_start: int | Array, views: Sequence[Array], _: PadToRegion) -> Array:
+        dy, index = views
+        return where_or_zero(is_selected(piece_start, index), dy)
 
-    phases = pass_.step.transposed_phases
-    source = Source([dy, index], [0, 0], phases)
-    dx: Array = run_pass(pass_.layout, pass_.step.axes, [source], dy_term, add_terms)
-    return dx
+    step, source = pass_.step, Source([dy, index], [0, 0], pass_.step.transposed_phases)
+    return run_clamped_pass(step.axes, [source], dy_term, add_terms, marks_outside=True)
 
 
 def sum_where_selected(
