@@ -220,7 +220,10 @@ class _PassCollector:
             if _max_reads_per_array(operand_reads) > 1 or (not operand_reads and not is_cropped):
                 return operand_reads
         elif name == "gather":
-            axes, how = set(params["dimension_numbers"].start_index_map), "gather"
+            numbers, how = params["dimension_numbers"], "gather"
+            axes = set(numbers.start_index_map)
+            if len(axes) == 1 and y.aval.ndim > x.aval.ndim:  # a gather along axes that were merged
+                axes = set(range(y.aval.ndim)) - set(numbers.offset_dims)
         else:
             axes = {axis for axis, n in enumerate(x.aval.shape) if n != y.aval.shape[axis]}
             if _max_reads_per_array(operand_reads) > 1:

@@ -11,10 +11,9 @@ read in place of padding. Three details keep the loads in vectors, and all terms
 
 import functools
 import itertools
-import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jax import Array, lax
@@ -26,23 +25,21 @@ from jaxpool._plan.problem import is_constant_table
 Ints = Sequence[int]
 
 
-# The tap of an element outside the array, if taps mark such elements. Sums with further taps stay negative.
-OUTSIDE = -(1 << 24)
+# What a term gets in place of elements outside the array:
+# - "padded": the tap that is outside, and a function that replaces its element by a fill value.
+# - "marked": a negative tap. The elements of a vector load share it, so a mark is cheaper than a select of each element.
+# - "repeated": the element at the clamped position and its tap, for terms of which repetitions do not change the result.
+Outside = Literal["padded", "marked", "repeated"]
+# The tap of "marked" elements. Sums with taps along further axes stay negative.
+_MARK = -(1 << 24)
 
 
 class AxisRead(NamedTuple):
-    """One element per output position along an axis: its position, its tap and whether it exists."""
+    """One element per output position along an axis: its position clamped to the axis, its tap, whether it exists."""
 
-    positions: Array  # clamped to the axis
-    taps: Any  # an int, or a vector if the phases of the output have different taps
-    is_inside: Any  # None if all elements exist
-
-    def marked_taps(self) -> Any:
-        """Taps that are `OUTSIDE` where no element exists."""
-        if self.is_inside is None:
-            return self.taps
-        xp: Any = np if isinstance(self.is_inside, np.ndarray) else jnp
-        return xp.where(self.is_inside, np.int32(self.taps) if isinstance(self.taps, int) else self.taps, np.int32(OUTSIDE))
+    positions: Array
+    taps: Any  # an int or a vector
+    is_inside: Any  # a vector, or None if all elements exist
 
 
 def _taps_by_offset(phases: Phases, shift: int) -> dict[int, dict[int, int]]:
@@ -55,7 +52,7 @@ def _taps_by_offset(phases: Phases, shift: int) -> dict[int, dict[int, int]]:
     return dict(sorted(taps.items()))
 
 
-def axis_reads(phases: Phases) -> list[AxisRead]:
+def axis_reads(phases: Phases, outside: Outside) -> list[AxisRead]:
     """The elements that output positions along an axis read, in ascending order.
 
     Phases are shifted such that most of them read at the same offsets. Position r then reads the elements
@@ -86,28 +83,33 @@ def axis_reads(phases: Phases) -> list[AxisRead]:
             taps = xp.asarray(row)[known % num_phases]
             if len(tap_of_phase) < num_phases:
                 masks.append(taps >= 0)
-        reads.append(AxisRead(positions, taps, math.prod(masks) if masks else None))
+        is_inside = functools.reduce(operator.and_, masks) if masks else None
+        if masks and outside == "marked":
+            taps = xp.where(is_inside, taps, np.int32(_MARK))
+        elif masks and outside == "repeated":
+            taps = phases[0].taps_of_clamped_reads(offset)
+        reads.append(AxisRead(positions, taps, is_inside))
     return reads
 
 
-def gather_product(x: Array, axes: Ints, positions: Sequence[Array]) -> Array:
-    """Gather the elements of x at `positions` along `axes`, as nested `jnp.take` would. Sizes between axes are ints."""
-    first, last = min(axes), max(axes)
+def _merged_positions(shape: Sequence[Any], axes: Ints, positions: Sequence[Array]) -> Array:
+    """Row-major positions in the axes from the first to the last of `axes`; axes between are read completely."""
     positions_of_axis = dict(zip(axes, positions, strict=True))
-    index = np.zeros((), np.int32)
-    for axis in range(first, last + 1):
-        size = x.shape[axis]
-        vector = positions_of_axis.get(axis, lax.iota(np.int32, size))
-        index = lax.expand_dims(index * np.int32(size), [index.ndim]) + vector
-    merged = lax.collapse(x, first, last + 1)
-    dimension_numbers = lax.GatherDimensionNumbers(
-        offset_dims=(*range(first), *range(last + 1, x.ndim)),
-        collapsed_slice_dims=(first,),
-        start_index_map=(first,),
-    )
-    sizes = (*merged.shape[:first], 1, *merged.shape[first + 1 :])
+    merged: Any = np.zeros((), np.int32)
+    for axis in range(min(axes), max(axes) + 1):
+        size = np.int32(shape[axis])
+        vector = positions_of_axis.get(axis, lax.iota(np.int32, shape[axis]))
+        merged = lax.expand_dims(merged * size, [merged.ndim]) + vector
+    return merged
+
+
+def _gather(x: Array, axis: int, positions: Array) -> Array:
+    """Gather the elements of x at `positions` along an axis, like `jnp.take`."""
+    offset_dims = (*range(axis), *range(axis + positions.ndim, x.ndim - 1 + positions.ndim))
+    sizes = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    numbers = lax.GatherDimensionNumbers(offset_dims, (axis,), (axis,))
     mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
-    return lax.gather(merged, index[..., None], dimension_numbers, sizes, mode=mode)
+    return lax.gather(x, lax.expand_dims(positions, [positions.ndim]), numbers, sizes, mode=mode)
 
 
 def run_clamped_pass(
@@ -115,31 +117,25 @@ def run_clamped_pass(
     sources: Sequence[Any],
     term_at_tap: Callable[..., Any],
     join_terms: Callable[[Sequence[Any]], Any],
-    *,
-    marks_outside: bool = False,
+    outside: Outside = "padded",
 ) -> Any:
-    """`run_pass` for read mode "clamped". The tap of a term is an int, or an int32 array if it differs by position.
-
-    With `marks_outside`, the tap is negative where the element does not exist, and terms need no padding. The elements
-    of a vector load have the same tap, so that a mark takes fewer instructions than a select of each element.
-    """
-    terms = []
+    """`run_pass` for read mode "clamped". The tap of a term is an int, or an int32 array if it differs by position."""
+    terms, first = [], min(axes)
     for source in sources:
-        for reads in itertools.product(*map(axis_reads, source.phases)):
-            positions = [read.positions for read in reads]
-            views = [gather_product(x, axes, positions) for x in source.arrays]
-            terms.append(_term(term_at_tap, axes, reads, views, marks_outside))
+        shape = source.arrays[0].shape
+        merged_arrays = [lax.collapse(x, first, max(axes) + 1) for x in source.arrays]
+        for reads in itertools.product(*[axis_reads(each, outside) for each in source.phases]):
+            positions = _merged_positions(shape, axes, [read.positions for read in reads])
+            views = [_gather(x, first, positions) for x in merged_arrays]
+            tap, pad_to_region = _tap_and_padding(reads, axes, views[0].shape)
+            terms.append(term_at_tap(tap, views, pad_to_region))
     return join_terms(terms)
 
 
-def _term(
-    term_at_tap: Callable[..., Any],
-    axes: Ints,
-    reads: Sequence[AxisRead],
-    views: Sequence[Array],
-    marks_outside: bool,
-) -> Any:
-    shape = views[0].shape
+def _tap_and_padding(
+    reads: Sequence[AxisRead], axes: Ints, shape: Sequence[Any]
+) -> tuple[Any, Callable[..., Array]]:
+    """The flat tap of the elements read, and a function that replaces elements outside by a fill value."""
 
     def broadcast(vector: Any, axis: int) -> Array:
         return lax.broadcast_in_dim(jnp.asarray(vector), shape, (axis,))
@@ -150,7 +146,6 @@ def _term(
                 x = lax.select(broadcast(read.is_inside, axis), x, lax.full_like(x, fill))
         return x
 
-    vectors = [read.marked_taps() if marks_outside else read.taps for read in reads]
-    pairs = zip(vectors, axes, strict=True)
-    taps = [v if isinstance(v, int) else broadcast(v, axis) for v, axis in pairs]
-    return term_at_tap(functools.reduce(operator.add, taps), views, pad_to_region)
+    pairs = [(read.taps, axis) for read, axis in zip(reads, axes, strict=True)]
+    taps = [taps if isinstance(taps, int) else broadcast(taps, axis) for taps, axis in pairs]
+    return functools.reduce(operator.add, taps), pad_to_region

@@ -20,8 +20,8 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.clamped import run_clamped_pass
+from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import Candidate, DType, Kind, TieOrder, accumulator_dtype, cast
 from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
 from jaxpool._kernels.reduce_window import extrema_per_axis_group
@@ -77,21 +77,25 @@ def _run_select_passes(
         step, dtype = pass_.step, dtypes.index_dtype(pass_.step.num_flat_taps)
 
         def candidate_at_tap(
-            tap: int, views: Sequence[Array], pad_to_region: PadToRegion
+            tap: int | Array, views: Sequence[Array], pad_to_region: PadToRegion
         ) -> Candidate:
-            value = pad_to_region(views[0], fill=fill)
+            value = views[0] if pass_.repeats_ends else pad_to_region(views[0], fill=fill)
             key = dtypes.bitcast_uint16_to_half(value, x.dtype)
             if not (plan.compares_16_bit_floats and dtypes.is_16_bit_float(x.dtype)):
                 key = dtypes.to_comparison_dtype(key)
             if not with_index:
                 return (key,)
-            flat_tap = lax.full_like(value, tap, dtype)
+            is_number = isinstance(tap, int)
+            flat_tap = lax.full_like(value, tap, dtype) if is_number else cast(tap, dtype)
             if views[1:]:
-                flat_tap = flat_tap + pad_to_region(views[1], fill=0)
+                inner_tap = views[1] if pass_.repeats_ends else pad_to_region(views[1], fill=0)
+                flat_tap = flat_tap + inner_tap
             return key, flat_tap
 
         arrays = [value, *[cast(tap, dtype) for tap in taps]]
         source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
+        if pass_.repeats_ends:
+            return run_clamped_pass(step.axes, [source], candidate_at_tap, join, "repeated")
         return run_pass(pass_.layout, step.axes, [source], candidate_at_tap, join)
 
     outputs: tuple[Array, ...] = (bits,)
@@ -116,10 +120,11 @@ def select(
     """Maximum or minimum of each window, and its flat tap.
 
     Padding holds the identity, so padding is selected only if all elements of a window equal the identity. The tap is
-    then replaced by the tap of the first or last element inside the input.
+    then replaced by the tap of the first or last element inside the input. Passes that repeat the elements at the ends
+    of an axis never select padding.
     """
     value, index = _run_select_passes(x, kind, ties, plan, with_index=True)
-    if window.is_padded:
+    if window.is_padded and not all(pass_.repeats_ends for pass_ in plan.forward):
         bound = edge_taps_inside(window, x.ndim, take_last=ties == "last")
         index = (jnp.minimum if ties == "last" else jnp.maximum)(index, bound)
     return value, index
@@ -166,7 +171,7 @@ def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype:
         return where_or_zero(is_selected(piece_start, index), dy)
 
     step, source = pass_.step, Source([dy, index], [0, 0], pass_.step.transposed_phases)
-    return run_clamped_pass(step.axes, [source], dy_term, add_terms, marks_outside=True)
+    return run_clamped_pass(step.axes, [source], dy_term, add_terms, "marked")
 
 
 def sum_where_selected(

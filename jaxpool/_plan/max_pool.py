@@ -22,6 +22,7 @@ from jaxpool._plan.problem import (
     clamped_or_single_region,
     fits_tables,
     group_axes,
+    is_constant_table,
     make_step,
     multi_region,
     nbytes,
@@ -51,6 +52,8 @@ class MaxPass:
 
     step: Step
     layout: Layout
+    # Whether a clamped pass of a maximum repeats elements at the ends of an axis, instead of padding them
+    repeats_ends: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,9 +225,18 @@ def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...
             layout = split_region(step.phases, step.axes, problem.tuning.split_multiple)
         else:
             layout = _forward_layout(problem, step, shape, is_only=len(steps) == 1)
-        passes.append(MaxPass(step, layout))
+        passes.append(MaxPass(step, layout, layout.read_mode == "clamped" and _repeats_ends(step)))
         shape = step.output_shape(shape)
     return tuple(passes)
+
+
+def _repeats_ends(step: Step) -> bool:
+    """Whether the element at each position clamped to the input is of the same window, so that terms need no padding."""
+    return all(
+        is_constant_table(access.out) and access.taps_of_clamped_reads(offset).min() >= 0
+        for access in step.accesses
+        for offset, _ in access.tap_offsets
+    )
 
 
 def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) -> Layout:
