@@ -20,18 +20,16 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Phases, total_positions
-from jaxpool._plan.problem import is_constant_table
+from jaxpool._plan.problem import MAX_MARKED_TAPS, is_constant_table
 
 Ints = Sequence[int]
 
 
 # What a term gets in place of elements outside the array:
 # - "padded": the tap that is outside, and a function that replaces its element by a fill value.
-# - "marked": a negative tap. The elements of a vector load share it, so a mark is cheaper than a select of each element.
-# - "repeated": the element at the clamped position and its tap, for terms of which repetitions do not change the result.
+# - "marked": a negative tap. All elements of a vector load share it, so a mark is cheaper than a select per element.
+# - "repeated": the element at the clamped position and its tap, if repetitions do not change the result of the terms.
 Outside = Literal["padded", "marked", "repeated"]
-# The tap of "marked" elements. Sums with taps along further axes stay negative.
-_MARK = -(1 << 24)
 
 
 class AxisRead(NamedTuple):
@@ -85,7 +83,7 @@ def axis_reads(phases: Phases, outside: Outside) -> list[AxisRead]:
                 masks.append(taps >= 0)
         is_inside = functools.reduce(operator.and_, masks) if masks else None
         if masks and outside == "marked":
-            taps = xp.where(is_inside, taps, np.int32(_MARK))
+            taps = xp.where(is_inside, taps, np.int32(-MAX_MARKED_TAPS))
         elif masks and outside == "repeated":
             taps = phases[0].taps_of_clamped_reads(offset)
         reads.append(AxisRead(positions, taps, is_inside))

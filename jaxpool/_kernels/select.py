@@ -81,12 +81,12 @@ def _run_select_passes(
         ) -> Candidate:
             value = views[0] if pass_.repeats_ends else pad_to_region(views[0], fill=fill)
             key = dtypes.bitcast_uint16_to_half(value, x.dtype)
-            if not (plan.compares_16_bit_floats and dtypes.is_16_bit_float(x.dtype)):
+            if not (plan.has_16_bit_comparisons and dtypes.is_16_bit_float(x.dtype)):
                 key = dtypes.to_comparison_dtype(key)
             if not with_index:
                 return (key,)
             is_number = isinstance(tap, int)
-            flat_tap = lax.full_like(value, tap, dtype) if is_number else cast(tap, dtype)
+            flat_tap = lax.full_like(value, tap, dtype) if is_number else jnp.asarray(tap, dtype)
             if views[1:]:
                 inner_tap = views[1] if pass_.repeats_ends else pad_to_region(views[1], fill=0)
                 flat_tap = flat_tap + inner_tap

@@ -405,7 +405,7 @@ def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: An
     if barrier_kind == "barrier":
         return lax.optimization_barrier(kernel(*args))
     if barrier_kind == "row-major barrier":
-        return jax.tree.map(_store_row_major, kernel(*args))
+        return _store_row_major(kernel(*args))
     if inlines_calls.value:
         return _evaluate_in_conditional(kernel, *args)
 
@@ -417,10 +417,14 @@ def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: An
         return jax.jit(body)(*args)
 
 
-def _store_row_major(x: Array) -> Array:
-    """Store x in row-major layout: without this, XLA for GPU stores the axis of a gather first, and copies results."""
-    merged = lax.collapse(x, 0, max(0, x.ndim - 1)) if x.ndim > 1 else x
-    return lax.reshape(lax.optimization_barrier(merged), x.shape)
+def _store_row_major(arrays: Any) -> Any:
+    """Store arrays in row-major layout. XLA for GPU would store the axis of a gather first, and read it in scalars."""
+
+    def merge_axes(x: Array) -> Array:
+        return lax.collapse(x, 0, x.ndim - 1) if x.ndim > 1 else x
+
+    merged = lax.optimization_barrier(jax.tree.map(merge_axes, arrays))
+    return jax.tree.map(lambda y, x: lax.reshape(y, x.shape), merged, arrays)
 
 
 def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., Any]) -> Callable[..., Any]:

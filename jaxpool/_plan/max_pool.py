@@ -63,7 +63,7 @@ class MaxPlan:
     # Whether the value comparison also finds NaN ("compared"), or a separate reduction does ("alone")
     nan_mode: Literal["compared", "alone"]
     # Whether 16-bit floats are compared in their own dtype, instead of float32
-    compares_16_bit_floats: bool
+    has_16_bit_comparisons: bool
     barrier: BarrierKind
     forward: tuple[MaxPass, ...]
     value: tuple[MaxPass, ...]
@@ -231,7 +231,7 @@ def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...
 
 
 def _repeats_ends(step: Step) -> bool:
-    """Whether the element at each position clamped to the input is of the same window, so that terms need no padding."""
+    """Whether the elements at positions clamped to the input belong to the same window, so terms need no padding."""
     return all(
         is_constant_table(access.out) and access.taps_of_clamped_reads(offset).min() >= 0
         for access in step.accesses

@@ -34,6 +34,9 @@ from jaxpool._geometry.window import (
 )
 from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
+MAX_MARKED_TAPS = (
+    1 << 24
+)  # Clamped passes mark elements outside the array by taps of -MAX_MARKED_TAPS
 Platform = Literal["cpu", "gpu", "tpu", "portable"]  # "portable": any other platform
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
 # An optimization barrier, one that also fixes the layout of the result, or a call that is not inlined
@@ -276,6 +279,7 @@ def clamped_or_single_region(
     shape = replace_sizes(problem.shape, axes, sizes)[min(axes) : max(axes) + 1]
     reads_all_axes = all(any(a.tap_offsets for a in each) for along in sources for each in along)
     fits = 0 < num_elements(shape) < 1 << 31 and 0 not in map(total_positions, sources[0])
+    fits = fits and problem.window.size < MAX_MARKED_TAPS
     if problem.tuning.clamps_reads and fits and reads_all_axes and not problem.is_sharded:
         return Layout("clamped")
     return single_region(sources[0])
