@@ -134,7 +134,7 @@ def test_costs_of_a_compiled_program(tmp_path):
     x = jax.ShapeDtypeStruct((8,), "float32")
     program = jax.jit(lambda x: x * 2 + 1).lower(x).compile()
     aim = object.__new__(target.Target)
-    aim.clock, aim.dump = None, tmp_path
+    aim.name, aim.clock, aim.dump = "cpu", None, tmp_path
     row = aim._read(program, [x, x], 0.25)
     assert row == {"kernels": 1, "bytes": 1, "temporary MB": 0, "holds": "-", "compile s": 0.2}
     aim.clock = Clock(bandwidth=1.0, frequency=1.0)
