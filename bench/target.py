@@ -25,7 +25,7 @@ from jax.experimental import topologies
 from jax.experimental.layout import Format, Layout
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from bench import _jax_peer, results
+from bench import _jax_peer, ptx, results
 from bench._case import AVERAGES, TRAIN_STEP, Case, Given, Mode
 from jaxpool._ops.op import platform_override
 
@@ -86,6 +86,7 @@ class Target:
             )
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={self.dump}"
         if self.clock:
             topology = f"{name.partition(':')[2]}:2x2"
             described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
@@ -139,6 +140,14 @@ class Target:
             cycles = model(found, llo_costs(self.dump), self.clock)
             least_cycles = self.clock.cycles(sum(map(_in_lanes, arrays)))
             row |= {"model": round(cycles / least_cycles, 2), "cycles": round(cycles)}
+        elif self.name in GPUS:
+            files = sorted(self.dump.glob("*.ptx"))
+            parsed = [kernel for file in files for kernel in ptx.parse(file.read_text())]
+            num_elements = max(math.prod(x.shape) for x in arrays)
+            by_kernel = ptx.costs(parsed, *types_of_kernels(text), num_elements)
+            row |= ptx.total(by_kernel)
+            row["host loops"] = len(re.findall(r"(?<![\w-])(?:while|conditional)\(", text))
+            row["by kernel"] = [str(each) for each in by_kernel]
         row["temporary MB"] = round(compiled.memory_analysis().temp_size_in_bytes / 1e6, 1)
         return row | {"holds": ", ".join(words(text)) or "-", "compile s": round(seconds, 1)}
 
@@ -276,6 +285,18 @@ def kernels(text: str, *, tpu: bool) -> list[Kernel]:
     return result
 
 
+def types_of_kernels(text: str) -> tuple[dict[str, tuple[list[str], list[str]]], dict[str, int]]:
+    """HLO types of the operands and results of each kernel, by its name in PTX, and the bytes of each type."""
+    types: dict[str, list[str]] = {}
+    by_kernel = {}
+    for name, kind, _, rest in entry(text):
+        types[name] = re.findall(r"\b[a-z]+\d*\w*\[[\d,]*\]", kind)
+        operands = re.findall(r"%([\w.\-]+)", rest.split("),")[0])
+        found = [each for operand in operands for each in types.get(operand, [])]
+        by_kernel[re.sub(r"\W", "_", name)] = found, types[name]
+    return by_kernel, {each: type_bytes(each) for found in types.values() for each in found}
+
+
 def words(text: str) -> tuple[str, ...]:
     """The members of `WORDS` that are instructions in any computation of a module."""
     return tuple(word for word in WORDS if re.search(rf"(?<![\w-]){word}\(", text))
@@ -348,7 +369,8 @@ def run(name: str, cases: Sequence[Case], mode: Mode, file: Path | None) -> int:
     with contextlib.closing(Target(name)) as target:  # before jax is imported
         for row in of_cases(target, cases, mode):
             rows.append(row)
-            print("  ".join(map(str, row.values())), flush=True)
+            by_kernel = row.pop("by kernel", [])
+            print("  ".join(map(str, row.values())), *by_kernel, sep="\n    ", flush=True)
     means = beside_lax(rows)
     print(means)
     if file:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
+from jax import lax
 from jax import numpy as jnp
 from jax.extend import core
 
@@ -220,7 +221,12 @@ class _PassCollector:
             if _max_reads_per_array(operand_reads) > 1 or (not operand_reads and not is_cropped):
                 return operand_reads
         elif name == "gather":
-            axes, how = set(params["dimension_numbers"].start_index_map), "gather"
+            numbers, how = params["dimension_numbers"], "gather"
+            axes = set(numbers.start_index_map)
+            # Clamped reads merge the axes that they gather from, and the result has the axes again.
+            is_clamped = params["mode"] == lax.GatherScatterMode.PROMISE_IN_BOUNDS
+            if is_clamped and not numbers.operand_batching_dims:
+                axes = set(range(y.aval.ndim)) - set(numbers.offset_dims)
         else:
             axes = {axis for axis, n in enumerate(x.aval.shape) if n != y.aval.shape[axis]}
             if _max_reads_per_array(operand_reads) > 1:

@@ -53,6 +53,14 @@ class AxisAccess:
         pairs = tuple((offset - start, tap) for offset, tap in self.tap_offsets)
         return dataclasses.replace(self, tap_offsets=pairs, size=stop - start)
 
+    def taps_of_clamped_reads(self, offset: int) -> np.ndarray:
+        """Taps of the elements at the positions of `offset` clamped to the axis; -1 for elements of no tap."""
+        starts, tap_of_offset = np.arange(self.out) * self.stride, dict(self.tap_offsets)
+        offsets = np.clip(starts + offset, 0, self.size - 1) - starts
+        unique, inverse = np.unique(offsets, return_inverse=True)
+        taps = [tap_of_offset.get(int(each), -1) for each in unique]
+        return np.array(taps, np.int32)[inverse]
+
     def transposed(self) -> "Phases":
         """Output positions that read each element: in a phase, `p + offset` reads element `stride * p + phase`."""
         phases = []

@@ -20,6 +20,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import dtypes
+from jaxpool._kernels.clamped import run_clamped_pass
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import Candidate, DType, Kind, TieOrder, accumulator_dtype, cast
 from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
@@ -69,25 +70,32 @@ def _run_select_passes(
         key, *tap = dtypes.select_best_candidate(
             candidates, kind, ties, x.dtype, finds_nan_alone=finds_nan_alone
         )
-        return to_bits(dtypes.from_comparison_dtype(key, x.dtype)), *tap
+        value = key if key.dtype == x.dtype else dtypes.from_comparison_dtype(key, x.dtype)
+        return to_bits(value), *tap
 
     def run_select_pass(pass_: MaxPass, value: Array, *taps: Array) -> tuple[Array, ...]:
         step, dtype = pass_.step, dtypes.index_dtype(pass_.step.num_flat_taps)
 
         def candidate_at_tap(
-            tap: int, views: Sequence[Array], pad_to_region: PadToRegion
+            tap: int | Array, views: Sequence[Array], pad_to_region: PadToRegion
         ) -> Candidate:
-            value = pad_to_region(views[0], fill=fill)
-            key = dtypes.to_comparison_dtype(dtypes.bitcast_uint16_to_half(value, x.dtype))
+            value = views[0] if pass_.repeats_ends else pad_to_region(views[0], fill=fill)
+            key = dtypes.bitcast_uint16_to_half(value, x.dtype)
+            if not (plan.has_16_bit_comparisons and dtypes.is_16_bit_float(x.dtype)):
+                key = dtypes.to_comparison_dtype(key)
             if not with_index:
                 return (key,)
-            flat_tap = lax.full_like(value, tap, dtype)
+            is_number = isinstance(tap, int)
+            flat_tap = lax.full_like(value, tap, dtype) if is_number else jnp.asarray(tap, dtype)
             if views[1:]:
-                flat_tap = flat_tap + pad_to_region(views[1], fill=0)
+                inner_tap = views[1] if pass_.repeats_ends else pad_to_region(views[1], fill=0)
+                flat_tap = flat_tap + inner_tap
             return key, flat_tap
 
         arrays = [value, *[cast(tap, dtype) for tap in taps]]
         source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
+        if pass_.repeats_ends:
+            return run_clamped_pass(step.axes, [source], candidate_at_tap, join, "repeated")
         return run_pass(pass_.layout, step.axes, [source], candidate_at_tap, join)
 
     outputs: tuple[Array, ...] = (bits,)
@@ -112,17 +120,20 @@ def select(
     """Maximum or minimum of each window, and its flat tap.
 
     Padding holds the identity, so padding is selected only if all elements of a window equal the identity. The tap is
-    then replaced by the tap of the first or last element inside the input.
+    then replaced by the tap of the first or last element inside the input. Passes that repeat the elements at the ends
+    of an axis never select padding.
     """
     value, index = _run_select_passes(x, kind, ties, plan, with_index=True)
-    if window.is_padded:
+    if window.is_padded and not all(pass_.repeats_ends for pass_ in plan.forward):
         bound = edge_taps_inside(window, x.ndim, take_last=ties == "last")
         index = (jnp.minimum if ties == "last" else jnp.maximum)(index, bound)
     return value, index
 
 
-def _is_piece_selected(piece_start: int, index: Array, step: Step) -> Array:
+def _is_piece_selected(piece_start: int | Array, index: Array, step: Step) -> Array:
     """Mask of flat taps in the piece that begins at `piece_start`; a tap in two pieces belongs to the first piece."""
+    if not isinstance(piece_start, int):
+        return _is_phase_piece_selected(piece_start, index, step)
     end = piece_start + step.piece_taps
     previous = [start for start in step.piece_starts if start < piece_start]
     first = previous[-1] + step.piece_taps if previous else 0
@@ -135,12 +146,32 @@ def _is_piece_selected(piece_start: int, index: Array, step: Step) -> Array:
     return is_before if first == 0 else lax.bitwise_and(is_after, is_before)
 
 
+def _is_phase_piece_selected(piece_starts: Array, index: Array, step: Step) -> Array:
+    """`_is_piece_selected` for the piece of each element's phase. Only the last piece may overlap another piece."""
+    index = cast(index, np.int32)
+    if step.piece_taps == 1:
+        return lax.eq(index, piece_starts)
+    *others, last = step.piece_starts
+    first = max([last, *[start + step.piece_taps for start in others]])
+    first_taps = jnp.where(piece_starts == last, np.int32(first), piece_starts)
+    is_before = lax.lt(index, piece_starts + np.int32(step.piece_taps))
+    return lax.bitwise_and(lax.ge(index, first_taps), is_before)
+
+
 def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype: DType) -> Array:
     """For each input element of a step, sum dy over the outputs that selected the piece beginning at the element."""
     if pass_.layout.read_mode == "tables":
         return tables.sum_dy_of_selecting_windows(dy, index, pass_.step, dtype)
     is_selected = functools.partial(_is_piece_selected, step=pass_.step)
-    return sum_where_selected(is_selected, dy, [index], pass_)
+    if pass_.layout.read_mode != "clamped":
+        return sum_where_selected(is_selected, dy, [index], pass_)
+
+    def dy_term(piece_start: int | Array, views: Sequence[Array], _: PadToRegion) -> Array:
+        dy, index = views
+        return where_or_zero(is_selected(piece_start, index), dy)
+
+    step, source = pass_.step, Source([dy, index], [0, 0], pass_.step.transposed_phases)
+    return run_clamped_pass(step.axes, [source], dy_term, add_terms, "marked")
 
 
 def sum_where_selected(
@@ -169,12 +200,14 @@ def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
 
     def tap_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
         (index,) = views
-        inner_tap = index - lax.full_like(index, piece_start)
+        inner_tap = index - jnp.broadcast_to(jnp.asarray(piece_start, index.dtype), index.shape)
         tap = where_or_zero(_is_piece_selected(piece_start, index, step), inner_tap)
         return pad_to_region(tap.astype(dtype), fill=0)
 
     source = Source([index], [0], step.transposed_phases)
-    layout = single_region(step.transposed_phases, extra_position=True)
+    layout = pass_.layout
+    if layout.read_mode != "clamped":
+        layout = single_region(step.transposed_phases, extra_position=True)
     join_taps = functools.partial(functools.reduce, lax.max)
     return run_pass(layout, step.axes, [source], tap_term, join_taps)
 

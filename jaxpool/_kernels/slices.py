@@ -35,6 +35,7 @@ from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import Phases, Region, total_positions
 from jaxpool._geometry.window import Window
+from jaxpool._kernels.clamped import run_clamped_pass
 from jaxpool._kernels.dtypes import cast, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind, Layout
 
@@ -255,6 +256,8 @@ def run_pass(
 
     In a region that reads only padding, there is a single term: it has tap 0 and consists of fill values.
     """
+    if layout.read_mode == "clamped":
+        return run_clamped_pass(axes, sources, term_at_tap, join_terms)
     region_order = sorted(range(len(axes)), key=axes.__getitem__)
     phase_order = region_order if layout.minor_axis_last else region_order[::-1]
     is_split, store = layout.splits_last_axis, operator.call
@@ -418,6 +421,8 @@ def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: An
     """Evaluate `kernel(*args)` and store each result. With the barrier kind "call", the arguments are also stored."""
     if barrier_kind == "barrier":
         return lax.optimization_barrier(kernel(*args))
+    if barrier_kind == "row-major barrier":
+        return _store_row_major(kernel(*args))
     if inlines_calls.value:
         return _evaluate_in_conditional(kernel, *args)
 
@@ -427,6 +432,16 @@ def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: An
 
     with set_xla_metadata(inlineable="false"):
         return jax.jit(body)(*args)
+
+
+def _store_row_major(arrays: Any) -> Any:
+    """Store arrays in row-major layout. XLA for GPU would store the axis of a gather first, and read it in scalars."""
+
+    def merge_axes(x: Array) -> Array:
+        return lax.collapse(x, 0, x.ndim - 1) if x.ndim > 1 else x
+
+    merged = lax.optimization_barrier(jax.tree.map(merge_axes, arrays))
+    return jax.tree.map(lambda y, x: lax.reshape(y, x.shape), merged, arrays)
 
 
 def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., Any]) -> Callable[..., Any]:

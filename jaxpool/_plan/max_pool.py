@@ -19,9 +19,11 @@ from jaxpool._plan.problem import (
     Problem,
     Shape,
     Step,
-    barrier_of,
+    barrier_between_passes,
+    clamped_or_single_region,
     fits_tables,
     group_axes,
+    is_constant_table,
     make_step,
     multi_region,
     nbytes,
@@ -51,6 +53,8 @@ class MaxPass:
 
     step: Step
     layout: Layout
+    # Whether a clamped pass of a maximum repeats elements at the ends of an axis, instead of padding them
+    repeats_ends: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +63,8 @@ class MaxPlan:
 
     # Whether the value comparison also finds NaN ("compared"), or a separate reduction does ("alone")
     nan_mode: Literal["compared", "alone"]
+    # Whether 16-bit floats are compared in their own dtype, instead of float32
+    has_16_bit_comparisons: bool
     barrier: BarrierKind
     forward: tuple[MaxPass, ...]
     value: tuple[MaxPass, ...]
@@ -179,7 +185,8 @@ def plan_max(problem: Problem) -> MaxPlan:
     value_groups = _axis_groups(dims, window.size <= tuning.reduce_window_max_taps)
     return MaxPlan(
         "alone" if tuning.finds_nan_separately and problem.is_float else "compared",
-        barrier_of(problem.platform),
+        tuning.compares_16_bit_floats,
+        barrier_between_passes(problem),
         forward=_forward_passes(problem, with_index=True),
         value=_forward_passes(problem, with_index=False),
         backward=by_tables or by_steps,
@@ -203,7 +210,11 @@ def widen_mode(tuning: Tuning) -> WidenMode:
 def plan_one_pass(problem: Problem) -> MaxPass:
     """The pass that distributes cotangents among tied elements: one step over all elements of a window."""
     step, shape = make_step(problem.window.dims), problem.window.pooled_shape(problem.shape)
-    return MaxPass(step, _vjp_layout(problem, step, shape, is_only=True))
+    layout = _vjp_layout(problem, step, shape, is_only=True)
+    # Each term of this pass has a single tap. Clamped reads of several phases have a tap per phase.
+    if layout.read_mode == "clamped" and any(dim.stride > 1 for dim in problem.window.dims):
+        layout = single_region(step.transposed_phases)
+    return MaxPass(step, layout)
 
 
 def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...]:
@@ -215,9 +226,18 @@ def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...
             layout = split_region(step.phases, step.axes, problem.tuning.split_multiple)
         else:
             layout = _forward_layout(problem, step, shape, is_only=len(steps) == 1)
-        passes.append(MaxPass(step, layout))
+        passes.append(MaxPass(step, layout, layout.read_mode == "clamped" and _repeats_ends(step)))
         shape = step.output_shape(shape)
     return tuple(passes)
+
+
+def _repeats_ends(step: Step) -> bool:
+    """Whether the elements at positions clamped to the input belong to the same window, so terms need no padding."""
+    return all(
+        is_constant_table(access.out) and access.taps_of_clamped_reads(offset).min() >= 0
+        for access in step.accesses
+        for offset, _ in access.tap_offsets
+    )
 
 
 def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) -> Layout:
@@ -232,7 +252,7 @@ def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool
     is_large = tuning.min_region_bytes <= nbytes(shape, problem.bits) < math.inf
     is_mostly_full = 100 * math.prod(num_full) > tuning.min_complete_percent * math.prod(outs)
     if not (is_large and cut_axes and is_mostly_full):
-        return single_region(step.phases)
+        return clamped_or_single_region(problem, step.axes, step.phases)
     is_small = len(step.piece_starts) <= tuning.bounds_checked_terms
     is_strided = all(access.stride > 1 for access in step.accesses)
     has_short_rows = row_size(shape, cut_axes) < tuning.min_vector_elements
@@ -274,7 +294,7 @@ def _vjp_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) ->
     """
     tuning, phases = problem.tuning, step.transposed_phases
     if not tuning.pads_each_term:
-        return single_region(phases)
+        return clamped_or_single_region(problem, step.axes, phases)
     if _splits_last_axis(problem, step, shape):
         return split_region(phases, step.axes, tuning.split_multiple)
     is_strided = any(access.stride > 1 for access in step.accesses)

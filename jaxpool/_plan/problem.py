@@ -32,9 +32,13 @@ from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
+MAX_MARKED_TAPS = (
+    1 << 24
+)  # Clamped passes mark elements outside the array by taps of -MAX_MARKED_TAPS
 Platform = Literal["cpu", "gpu", "tpu", "portable"]  # "portable": any other platform
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
-BarrierKind = Literal["barrier", "call"]  # an optimization barrier, or a call that is not inlined
+# An optimization barrier, one that also fixes the layout of the result, or a call that is not inlined
+BarrierKind = Literal["barrier", "row-major barrier", "call"]
 Shape = tuple[int | None, ...]  # None where a size is symbolic
 
 
@@ -231,8 +235,9 @@ _Dim = TypeVar("_Dim")  # any representation of an axis
 
 # "padded": each region pads a copy of its input once, and slices the copy for every window offset.
 # "bounded": each region slices and pads the input for every window offset. The loop tests bounds instead of copying.
+# "clamped": each window offset gathers elements at positions clamped to the array, and a select replaces padding (GPU).
 # "tables": one loop gathers all elements through tables of positions (CPU only).
-ReadMode = Literal["padded", "bounded", "tables"]
+ReadMode = Literal["padded", "bounded", "clamped", "tables"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,6 +260,27 @@ def single_region(
     strided_axes = [which for which, each in enumerate(phases) if len(each) > 1][:1]
     extra_positions = [extra_position and which in strided_axes for which in range(len(phases))]
     return Layout(read_mode, tuple(map(whole_region, phases, extra_positions)))
+
+
+def barrier_between_passes(problem: Problem) -> BarrierKind:
+    """The kind of barrier that makes XLA store the results of passes. XLA cannot merge axes that are partitioned."""
+    is_one_device = not (problem.is_sharded or problem.is_partitioned)
+    has_clamped_reads = problem.tuning.clamps_reads and is_one_device
+    return "row-major barrier" if has_clamped_reads else barrier_of(problem.platform)
+
+
+def clamped_or_single_region(
+    problem: Problem, axes: Sequence[int], *sources: Sequence[Phases]
+) -> Layout:
+    """A layout of one region, with clamped reads if the platform prefers them and int32 holds all positions."""
+    sizes = [each[0].size for each in sources[0]]
+    shape = replace_sizes(problem.shape, axes, sizes)[min(axes) : max(axes) + 1]
+    reads_all_axes = all(any(a.tap_offsets for a in each) for along in sources for each in along)
+    fits = 0 < num_elements(shape) < 1 << 31 and 0 not in map(total_positions, sources[0])
+    fits = fits and problem.window.size < MAX_MARKED_TAPS
+    if problem.tuning.clamps_reads and fits and reads_all_axes and not problem.is_sharded:
+        return Layout("clamped")
+    return single_region(sources[0])
 
 
 def split_region(phases: Sequence[Phases], axes: Sequence[int], multiple: int) -> Layout:

@@ -18,13 +18,13 @@ from jaxpool._plan.problem import (
     BarrierKind,
     Layout,
     Problem,
-    barrier_of,
+    barrier_between_passes,
+    clamped_or_single_region,
     fits_tables,
     group_axes,
     multi_region,
     nbytes,
     row_size,
-    single_region,
 )
 
 AxisPhases = tuple[Phases, ...]  # how a pass reads an array, along each axis
@@ -71,7 +71,7 @@ def plan_sum(problem: Problem, *, is_transposed: bool = False) -> SumPlan:
     resize = prepared.unpooled_shape if is_transposed else prepared.pooled_shape
     builder.shape = resize(builder.shape)
     builder.add_passes([dim for dim in other_dims if dim not in disjoint_dims])
-    barrier = barrier_of(problem.platform)
+    barrier = barrier_between_passes(problem)
     if len(builder.passes) + bool(disjoint_dims) <= tuning.max_sum_passes:
         return SumPlan(is_transposed, whole, disjoint_dims, tuple(builder.passes), barrier)
     fuses_axes = math.prod(dim.window for dim in other_dims) <= tuning.reduce_window_sum_taps
@@ -126,7 +126,7 @@ class _PassBuilder:
     def _layout(self, axes: Sequence[int], sources: Sequence[AxisPhases]) -> Layout:
         """The layout of a pass: one region, gathers through tables, or several regions (separate ends if faster)."""
         if not self.tuning.pads_each_term:
-            return single_region(sources[0])
+            return clamped_or_single_region(self.problem, axes, *sources)
         if len(sources) == 1 and self._uses_tables(axes, sources[0]):
             return Layout("tables")
         if not self._cuts_ends(axes, sources):

@@ -59,6 +59,8 @@ class Tuning:
     # NOTES: GPUs and TPUs
     max_sum_passes: float = NEVER  # Passes: a window sum that needs more passes is `lax.reduce_window` instead.
     reduce_window_sum_taps: float = NEVER  # Window elements: one `lax.reduce_window` sums up to this many, not several.
+    clamps_reads: bool = False  # Passes gather at clamped positions: a pad is a branch per term, without vector loads.
+    compares_16_bit_floats: bool = False  # Passes of a maximum compare 16-bit floats without a cast to float32.
     scan_radix: int = 2  # Elements: a pass of a running maximum combines this many; more mean fewer, longer passes.
     uses_reduce_window: bool = False  # A maximum without an index is computed by `lax.reduce_window`.
     reduce_window_max_taps: int = 25  # Window elements: one `lax.reduce_window` takes a maximum of up to this many.
@@ -184,8 +186,10 @@ CPU = Tuning(
     tile_columns=16,
 )
 GPU = Tuning(
-    max_one_pass_taps=8,
-    max_overlapping_taps=8,
+    clamps_reads=True,
+    compares_16_bit_floats=True,
+    max_one_pass_taps=9,
+    max_overlapping_taps=9,
     sum_taps_per_element=4,
     short_window_taps=2,
     max_sum_window=8,

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bench import batch, results, target
+from bench import batch, ptx, results, target
 from bench.cases import select
 from bench.target import TPUS, WIDE, Clock, Cost, Kernel, beside_lax
 
@@ -134,8 +134,41 @@ def test_costs_of_a_compiled_program(tmp_path):
     x = jax.ShapeDtypeStruct((8,), "float32")
     program = jax.jit(lambda x: x * 2 + 1).lower(x).compile()
     aim = object.__new__(target.Target)
-    aim.clock, aim.dump = None, tmp_path
+    aim.name, aim.clock, aim.dump = "cpu", None, tmp_path
     row = aim._read(program, [x, x], 0.25)
     assert row == {"kernels": 1, "bytes": 1, "temporary MB": 0, "holds": "-", "compile s": 0.2}
     aim.clock = Clock(bandwidth=1.0, frequency=1.0)
     assert aim._read(program, [x, x], 0)["cycles"] == 0
+
+
+PTX = """
+.visible .entry fusion_1(
+\t.param .u64 .ptr .align 16 fusion_1_param_0,
+\t.param .u64 .ptr .align 16 fusion_1_param_1
+)
+{
+\t.reg .pred %p<2>;
+\tld.param.b64 %rd1, [fusion_1_param_0];
+\tcvta.to.global.u64 %rd2, %rd1;
+\tld.param.b64 %rd3, [fusion_1_param_1];
+\tsetp.lt.u32 %p1, %r1, 7;
+\t@%p1 bra $L__BB0_2;
+\tld.global.nc.b32 %r2, [%rd2+4];
+$L__BB0_2:
+\tadd.s64 %rd4, %rd2, %rd3;
+\tld.global.nc.v4.b32 {%r3, %r4, %r5, %r6}, [%rd4];
+\tst.global.v4.b32 [%rd3], {%r3, %r4, %r5, %r6};
+\tret;
+}
+"""
+
+
+def test_instructions_of_a_gpu_kernel():
+    (kernel,) = ptx.parse(PTX)
+    assert kernel == ptx.PtxKernel("fusion_1", 10, 16, 1, 2, (0,), 1, 0)
+    hlo = (
+        "\nENTRY %m {\n  %p = f32[8,4] parameter(0)\n  %fusion.1 = f32[8,4] fusion(%p), kind=kLoop"
+    )
+    (row,) = ptx.costs([kernel], *target.types_of_kernels(hlo), num_elements=32)
+    assert row == ptx.KernelCost("fusion_1", 10 * 8 / 32, 1, 2, 1, 1, 0)
+    assert ptx.total([row, row])["instructions"] == 5

@@ -1,0 +1,68 @@
+"""The common pools compile to GPU kernels with vector loads and without branches, and keep their counts.
+
+Needs no GPU, but the packages that `.ci/run` installs.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# call, shape, kernels, and for float32 and bfloat16: bytes over the least bytes, instructions per element of x.
+# Forward and backward. Instructions at most: 0.9, 0.65 and 0.7 of those of padded passes (max 2x2 with strides of 2,
+# 3x3 with strides of 2, 3x3), 0.7 for averages of 3x3.
+CASES = [
+    ("max_pool(x, (2, 2), (2, 2))", (16, 128, 128, 32), 2, (1.05, 24.5), (1.1, 26.4)),
+    ("max_pool(x, (3, 3), (2, 2), 'SAME')", (16, 112, 112, 64), 2, (1.05, 81.6), (1.1, 91.4)),
+    ("max_pool(x, (3, 3), (2, 2), (1, 1))", (16, 112, 112, 64), 2, (1.05, 78.8), (1.1, 83.8)),
+    ("max_pool(x, (3, 3), (1, 1), 'SAME')", (8, 64, 64, 64), 2, (1.13, 153.3), (1.25, 164.8)),
+    ("max_pool(x, (2, 2, 2), (2, 2, 2))", (4, 32, 32, 32, 64), 2, (1.03, 36.5), (1.06, 37.7)),
+    ("avg_pool(x, (2, 2), (2, 2))", (16, 128, 128, 32), 2, (1.0, 11.1), (1.0, 12.1)),
+    ("avg_pool(x, (3, 3), (1, 1), 'SAME')", (32, 56, 56, 64), 4, (2.0, 42.7), (3.0, 45.5)),
+    ("avg_pool(x, (3, 3), (2, 2), 'SAME')", (32, 56, 56, 64), 2, (1.0, 53.0), (1.0, 63.9)),
+]
+PROGRAM = """
+import json, sys
+from bench.target import Target
+target = Target("cuda:h100")  # before jax loads a backend
+import jax, jaxpool
+rows = []
+for call, shape, *_ in json.loads(sys.argv[1]):
+    for dtype in ("float32", "bfloat16"):
+        f = eval(f"lambda x: jaxpool.{call}")
+        x = jax.ShapeDtypeStruct(shape, dtype)
+        def value_and_gradient(x, dy):
+            y, back = jax.vjp(f, x)
+            return y, back(dy)[0]
+        rows.append(target.compile(value_and_gradient, x, jax.eval_shape(f, x)))
+target.close()
+print(json.dumps(rows))
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(
+    not importlib.util.find_spec("jax_cuda12_plugin"), reason="jax-cuda12-plugin is not installed"
+)
+def test_kernels_load_vectors_without_branches():
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(CASES)],
+        env={**os.environ, "XLA_FLAGS": ""},
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    rows = iter(json.loads(result.stdout.splitlines()[-1]))
+    for call, _, kernels, *limits in CASES:
+        for max_bytes, max_instructions in limits:
+            row = next(rows)
+            about = f"{call}: {row}"
+            assert (row["branches"], row["scalar floats"], row["host loops"]) == (0, 0, 0), about
+            assert row["kernels"] == kernels, about
+            assert row["bytes"] <= max_bytes, about
+            assert row["instructions"] <= max_instructions, about
