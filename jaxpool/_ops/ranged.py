@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -19,6 +19,7 @@ from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from jaxpool._geometry.window import Axis, Window, covered_elements_mask, covers_all_elements
+from jaxpool._kernels import sums, unrolled
 from jaxpool._kernels.dtypes import (
     DType,
     accumulator_dtype,
@@ -28,11 +29,11 @@ from jaxpool._kernels.dtypes import (
 )
 from jaxpool._kernels.positions import IntArray
 from jaxpool._kernels.slices import is_empty, reshape_along_axis
-from jaxpool._kernels.sums import sum_over_taps, sum_over_taps_transpose
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, Shape, is_constant_table, num_elements
+from jaxpool._plan.soft_pool import always_scales
 from jaxpool._plan.tuning import tuning_of
 
 
@@ -150,6 +151,11 @@ def scale_dy(
     return product, range_status(in_range, all_zero)
 
 
+# The derivative of an output with respect to x, one element of its window, as a function of x and of arrays of windows.
+Slope = Callable[..., Array]
+
+
+@dataclasses.dataclass(frozen=True)
 class RangeCheckedOp(Op):
     """Base class of ops with a direct and a scaled evaluation.
 
@@ -158,28 +164,33 @@ class RangeCheckedOp(Op):
     """
 
     window: Window
+    # True while a kernel runs whose loops over taps are unrolled.
+    unrolls_taps: bool = dataclasses.field(default=False, kw_only=True)
     has_differentiable_residual = True
     sign = 1  # -1 if the parameter is a power
+    can_unroll = (
+        True  # False if the scaled evaluation takes too many instructions to be the only one.
+    )
 
     # Methods of subclasses.
     # `direct_y(*xs)`: the output by direct sums, and the range status of each window.
-    direct_y: Callable[..., tuple[Array, Array]]
+    direct_y: ClassVar[Callable[..., tuple[Array, Array]]]
     # `is_accurate(y, *xs)`: mask that is True where the direct derivative is accurate.
-    is_accurate: Callable[..., Array]
+    is_accurate: ClassVar[Callable[..., Array]]
     # `widen(*xs)`: x in the accumulator dtype, and the parameter.
-    widen: Callable[..., tuple[Array, Any]]
+    widen: ClassVar[Callable[..., tuple[Array, Any]]]
     # The direct slope is the product of `x_factor(x, parameter)` and `y_factor(y, parameter)`.
-    x_factor: Callable[[Array, Any], Array]
-    y_factor: Callable[[Array, Any], Array]
+    x_factor: ClassVar[Callable[[Array, Any], Array]]
+    y_factor: ClassVar[Callable[[Array, Any], Array]]
     # A function g for which g(y), minus the tangent of y for the tangent g(x) of x, is `T * dy/dT`.
     # T is the temperature, or 1 / p for a power p.
-    euler: Callable[[Array], Array]
+    euler: ClassVar[Callable[[Array], Array]]
     # `scaled_y(*xs)`: the output by scaled sums, for any inputs.
-    scaled_y: Callable[..., Array]
-    # `x_and_slope(*xs)`: x in the accumulator dtype, and the slope as a function of the element.
-    x_and_slope: Callable[..., tuple[Array, Callable[[Array], Array]]]
+    scaled_y: ClassVar[Callable[..., Array]]
+    # `x_and_slope(*xs)`: x in the accumulator dtype, the slope, and the arrays of windows that it reads.
+    x_and_slope: ClassVar[Callable[..., tuple[Array, Slope, tuple[Array, ...]]]]
     # `parameter_slope(*xs)`: the derivative of the output with respect to the parameter.
-    parameter_slope: Callable[..., Array]
+    parameter_slope: ClassVar[Callable[..., Array]]
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
@@ -260,17 +271,19 @@ class RangeCheckedOp(Op):
         x_dot, parameter_dot = (*tangents, None)[:2]
         terms: list[Array] = []
         if x_dot is not None:
-            x, slope = self.x_and_slope(*xs)
+            x, slope, arrays = self.x_and_slope(*xs)
             elements = x, self.elementwise_derivative(xs, x_dot)
-            terms += sum_over_taps(self.window, lambda x, x_dot: (slope(x) * x_dot,), elements)
+            terms += self.loops.sum_over_taps(
+                self.window, lambda x, x_dot: (slope(x, *arrays) * x_dot,), elements
+            )
         if parameter_dot is not None:
             terms.append(self.parameter_slope(*xs) * parameter_dot)
         return functools.reduce(lax.add, terms)
 
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
         """The cotangents of the inputs by scaled sums."""
-        x, slope = self.x_and_slope(*xs)
-        dx = self.elementwise_derivative(xs, sum_over_taps_transpose(self.window, slope, x, dy))
+        spread = self.loops.sum_over_taps_transpose
+        dx = self.elementwise_derivative(xs, spread(self.window, *self.x_and_slope(*xs), dy))
         cotangents = [dx.astype(xs[0].dtype)]
         if self.num_inputs == 2:
             cotangents.append(_sum_like(dy * self.parameter_slope(*xs), xs[1]))
@@ -280,11 +293,28 @@ class RangeCheckedOp(Op):
 
     def _has_direct_evaluation(self, xs: Sequence[Array]) -> bool:
         """True if windows can share sums, because the parameter does not vary along pooled axes."""
+        if self.unrolls_taps:
+            return False
         if self.num_inputs == 1:
             return True
         return math.prod(xs[1].shape[axis] for axis in self.window.axes) <= 1
 
+    def _unrolled(self, platform: Platform, xs: Sequence[Array]) -> Self | None:
+        """The op with unrolled loops, if the plan replaces both evaluations by the unrolled scaled evaluation."""
+        problem = problem_of(self.window, xs[0], platform)
+        can_unroll = self.can_unroll and self._has_direct_evaluation(xs)
+        if not can_unroll or not always_scales(problem):
+            return None
+        return dataclasses.replace(self, unrolls_taps=True)
+
+    @property
+    def loops(self) -> Any:
+        """The module with the loops over taps."""
+        return unrolled if self.unrolls_taps else sums
+
     def value(self, platform: Platform, *xs: Array) -> Any:
+        if op := self._unrolled(platform, xs):
+            return op.value(platform, *xs)
         if not self._has_direct_evaluation(xs):
             return self.scaled_in_chunks(platform, *xs)
         y, statuses = self.direct_y(*xs)
@@ -297,6 +327,8 @@ class RangeCheckedOp(Op):
 
     def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Any:
         xs, y = residual
+        if op := self._unrolled(platform, xs):
+            return op.linear(platform, residual, *tangents)
         dots = [None if dot is None else dot.astype(y.dtype) for dot in tangents]
 
         def direct() -> Array:
@@ -316,6 +348,8 @@ class RangeCheckedOp(Op):
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> Any:
         xs, y = residual
+        if op := self._unrolled(platform, xs):
+            return op.transpose(platform, residual, dy)
 
         def scaled() -> Any:
             def one_chunk(dy: Array, *xs: Array) -> tuple[Array, ...]:

@@ -134,6 +134,8 @@ FORMS = {  # functions, and the forms of their kernels
     (*names_of("temperature", "window_shape"), *names_of("p")): [
         ("portable", {}),
         ("tpu", {}),
+        ("gpu", {"max_scaled_taps": NEVER}),
+        ("gpu", {}),
         ("portable", {"weighted_taps_per_loop_step": 2, "taps_per_loop_step": 2}),
         ("cpu", {"max_chunk_elements": 1}),
     ],
