@@ -81,11 +81,13 @@ def gather_product(x: Array, axes: Ints, positions: Sequence[Array]) -> Array:
     """Gather the elements of x at `positions` along `axes`, as nested `jnp.take` would. Sizes between axes are ints."""
     first, last = min(axes), max(axes)
     positions_of_axis = dict(zip(axes, positions, strict=True))
-    index = np.zeros((), np.int32)
+    index = jnp.zeros((), np.int32)
     for axis in range(first, last + 1):
         size = x.shape[axis]
         vector = positions_of_axis.get(axis, lax.iota(np.int32, size))
-        index = lax.expand_dims(index * np.int32(size), [index.ndim]) + vector
+        # Explicit axes: a user may set `jax_numpy_rank_promotion` to "raise".
+        rows = lax.expand_dims(index * np.int32(size), [index.ndim])
+        index = rows + lax.expand_dims(vector, range(index.ndim))
     merged = lax.collapse(x, first, last + 1)
     dimension_numbers = lax.GatherDimensionNumbers(
         offset_dims=(*range(first), *range(last + 1, x.ndim)),

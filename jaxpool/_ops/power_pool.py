@@ -78,7 +78,9 @@ def _norm_slope(x: Array, p: float) -> Array:
 class NormPool(RangeCheckedOp):
     """`(sum of |x|^p)^(1/p)` for finite p other than 1."""
 
+    window: Window
     p: float
+    unrolls_taps: bool = False
 
     @property
     def can_unroll(self) -> bool:
@@ -188,8 +190,10 @@ def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
 class MeanPool(RangeCheckedOp):
     """`mean(max(x, eps)^p)^(1/p)`. If `p` is None, the exponent is an array, the second input."""
 
+    window: Window
     p: float | None
     eps: float
+    unrolls_taps: bool = False
     sign = -1
 
     @property
@@ -322,6 +326,9 @@ class ExpectedValuePool(RangeCheckedOp):
 
     The weighted mean is `sum(w^2) / sum(w)`, the expected value of a stochastic pool.
     """
+
+    window: Window
+    unrolls_taps: bool = False
 
     def _weights(self, x: Array) -> tuple[Array, Array, Array]:
         """Return x, the derivative (1 or 0) of the weight max(x, 0), and the weight."""

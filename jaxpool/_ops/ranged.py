@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,8 +32,13 @@ from jaxpool._kernels.slices import is_empty, reshape_along_axis
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.problem import Platform, Shape, is_constant_table, num_elements
-from jaxpool._plan.soft_pool import always_scales
+from jaxpool._plan.problem import (
+    Platform,
+    Shape,
+    always_scales,
+    is_constant_table,
+    num_elements,
+)
 from jaxpool._plan.tuning import tuning_of
 
 
@@ -155,7 +160,6 @@ def scale_dy(
 Slope = Callable[..., Array]
 
 
-@dataclasses.dataclass(frozen=True)
 class RangeCheckedOp(Op):
     """Base class of ops with a direct and a scaled evaluation.
 
@@ -165,7 +169,7 @@ class RangeCheckedOp(Op):
 
     window: Window
     # True while a kernel runs whose loops over taps are unrolled.
-    unrolls_taps: bool = dataclasses.field(default=False, kw_only=True)
+    unrolls_taps: bool
     has_differentiable_residual = True
     sign = 1  # -1 if the parameter is a power
     can_unroll = (
@@ -174,23 +178,23 @@ class RangeCheckedOp(Op):
 
     # Methods of subclasses.
     # `direct_y(*xs)`: the output by direct sums, and the range status of each window.
-    direct_y: ClassVar[Callable[..., tuple[Array, Array]]]
+    direct_y: Callable[..., tuple[Array, Array]]
     # `is_accurate(y, *xs)`: mask that is True where the direct derivative is accurate.
-    is_accurate: ClassVar[Callable[..., Array]]
+    is_accurate: Callable[..., Array]
     # `widen(*xs)`: x in the accumulator dtype, and the parameter.
-    widen: ClassVar[Callable[..., tuple[Array, Any]]]
+    widen: Callable[..., tuple[Array, Any]]
     # The direct slope is the product of `x_factor(x, parameter)` and `y_factor(y, parameter)`.
-    x_factor: ClassVar[Callable[[Array, Any], Array]]
-    y_factor: ClassVar[Callable[[Array, Any], Array]]
+    x_factor: Callable[[Array, Any], Array]
+    y_factor: Callable[[Array, Any], Array]
     # A function g for which g(y), minus the tangent of y for the tangent g(x) of x, is `T * dy/dT`.
     # T is the temperature, or 1 / p for a power p.
-    euler: ClassVar[Callable[[Array], Array]]
+    euler: Callable[[Array], Array]
     # `scaled_y(*xs)`: the output by scaled sums, for any inputs.
-    scaled_y: ClassVar[Callable[..., Array]]
+    scaled_y: Callable[..., Array]
     # `x_and_slope(*xs)`: x in the accumulator dtype, the slope, and the arrays of windows that it reads.
-    x_and_slope: ClassVar[Callable[..., tuple[Array, Slope, tuple[Array, ...]]]]
+    x_and_slope: Callable[..., tuple[Array, Slope, tuple[Array, ...]]]
     # `parameter_slope(*xs)`: the derivative of the output with respect to the parameter.
-    parameter_slope: ClassVar[Callable[..., Array]]
+    parameter_slope: Callable[..., Array]
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
@@ -299,13 +303,14 @@ class RangeCheckedOp(Op):
             return True
         return math.prod(xs[1].shape[axis] for axis in self.window.axes) <= 1
 
-    def _unrolled(self, platform: Platform, xs: Sequence[Array]) -> Self | None:
-        """The op with unrolled loops, if the plan replaces both evaluations by the unrolled scaled evaluation."""
+    def _unrolled(self, platform: Platform, xs: Sequence[Array]) -> Any:
+        """The op with unrolled loops if the plan replaces both evaluations by unrolled scaled sums, else None."""
         problem = problem_of(self.window, xs[0], platform)
         can_unroll = self.can_unroll and self._has_direct_evaluation(xs)
         if not can_unroll or not always_scales(problem):
             return None
-        return dataclasses.replace(self, unrolls_taps=True)
+        op: Any = self  # the dataclass of a pool
+        return dataclasses.replace(op, unrolls_taps=True)
 
     @property
     def loops(self) -> Any:

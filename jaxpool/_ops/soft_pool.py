@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._geometry.window import Window
 from jaxpool._ops.ranged import (
     RangeCheckedOp,
     Slope,
@@ -34,8 +35,10 @@ class SoftPool(RangeCheckedOp):
     Windows in the first mask add 1 to their sum, to keep the sum in range, and return 0. Masked elements count as -inf.
     """
 
+    window: Window
     temperature: float | None
     is_masked: bool = False
+    unrolls_taps: bool = False
 
     @property
     def num_inputs(self) -> int:
@@ -97,7 +100,10 @@ class SoftPool(RangeCheckedOp):
         if not self.unrolls_taps:
             return _weight(x, maximum, temperature)
         difference = jnp.where(x == maximum, 0, x - maximum)
-        weight = lax.exp(difference * (1 / temperature))
+        # A number was clipped such that its inverse is normal.
+        is_number = self.temperature is not None
+        exponent = difference * (1 / temperature) if is_number else difference / temperature
+        weight = lax.exp(exponent)
         return weight, jnp.where(weight == 0, 0, difference)
 
 
