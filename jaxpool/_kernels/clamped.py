@@ -93,11 +93,13 @@ def axis_reads(phases: Phases, outside: Outside) -> list[AxisRead]:
 def _merged_positions(shape: Sequence[Any], axes: Ints, positions: Sequence[Array]) -> Array:
     """Row-major positions in the axes from the first to the last of `axes`; axes between are read completely."""
     positions_of_axis = dict(zip(axes, positions, strict=True))
-    merged: Any = np.zeros((), np.int32)
+    merged = jnp.zeros((), np.int32)
     for axis in range(min(axes), max(axes) + 1):
         size = np.int32(shape[axis])
         vector = positions_of_axis.get(axis, lax.iota(np.int32, shape[axis]))
-        merged = lax.expand_dims(merged * size, [merged.ndim]) + vector
+        # Explicit axes: a user may set `jax_numpy_rank_promotion` to "raise".
+        rows = lax.expand_dims(merged * size, [merged.ndim])
+        merged = rows + lax.expand_dims(vector, range(merged.ndim))
     return merged
 
 

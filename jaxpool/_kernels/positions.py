@@ -222,17 +222,18 @@ def scatter_last_wins(y: Array, position: Array, axes: Ints, sizes: Ints) -> Arr
 
 
 def drop_overwritten_positions(
-    position: Array, axes: Ints, sizes: Ints, *, writes_in_order: bool
+    position: Array,
+    axes: Ints,
+    sizes: Ints,
+    scatter: Callable[..., Array],
+    gather: Callable[..., Array],
 ) -> Array:
     """Replace each position that a later element also has by an index out of bounds, the product of `sizes`.
 
-    All positions in bounds are then distinct. `writes_in_order` tells that the platform's scatters write in order.
+    All positions in bounds are then distinct. `scatter` is a function like `scatter_last_wins`, `gather` reads it back.
     """
     if position.size == 0:
         return position
-    scatter, gather = scatter_last_wins, gather_at_position
-    if writes_in_order:
-        scatter, gather = scatter_in_order, gather_in_order
     y_sizes = [position.shape[axis] for axis in axes]
     batch = [size for axis, size in enumerate(position.shape) if axis not in axes]
     iota = lax.broadcasted_iota(np.int32, (*batch, math.prod(y_sizes)), len(batch))
@@ -249,16 +250,16 @@ def _pooled_axes_permutation(ndim: int, axes: Ints) -> list[int]:
     return order
 
 
-def _collapse_from_first_axis(x: Array, axes: Ints, *new_sizes: int) -> Array:
-    """x with all axes from the first of `axes` on collapsed into one, in the order of `axes`; appends `new_sizes`."""
-    ordered, first_axis = lax.transpose(x, _pooled_axes_permutation(x.ndim, axes)), min(axes)
+def _collapse_from(x: Array, first_axis: int, axes: Ints, *new_sizes: int) -> Array:
+    """x with all axes from `first_axis` on collapsed into one, in the order of `axes`; appends `new_sizes`."""
+    ordered = lax.transpose(x, _pooled_axes_permutation(x.ndim, axes))
     num_collapsed = math.prod(x.shape[first_axis:])
     return lax.reshape(ordered, (*x.shape[:first_axis], num_collapsed, *new_sizes))
 
 
-def _scatter_indices(position: Array, axes: Ints, shape: Ints) -> Array:
-    """Indices into an array of `shape` whose axes from the first pooled axis on are collapsed, ordered by `axes`."""
-    first_axis, position_size = min(axes), math.prod(shape[axis] for axis in axes)
+def _scatter_indices(position: Array, first_axis: int, axes: Ints, shape: Ints) -> Array:
+    """Indices into an array of `shape` whose axes from `first_axis` on are collapsed, ordered by `axes`."""
+    position_size = math.prod(shape[axis] for axis in axes)
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     # A position along axes that are adjacent in memory needs no division.
     first_run, *later_runs = group_axes(axes, lambda run: run[-1] == run[-2] + 1)
@@ -273,7 +274,7 @@ def _scatter_indices(position: Array, axes: Ints, shape: Ints) -> Array:
         index = index + batch_index * np.int32(strides[axis])
     is_inside = lax.lt(position, lax.full_like(position, position_size))
     index = lax.select(is_inside, index, lax.full_like(index, math.prod(shape[first_axis:])))
-    return _collapse_from_first_axis(index, axes, 1)
+    return _collapse_from(index, first_axis, axes, 1)
 
 
 def scatter_in_order(
@@ -287,11 +288,11 @@ def scatter_in_order(
     """
     shape, first_axis = replace_sizes(y.shape, axes, sizes), min(axes)
     value = y.astype(accumulator_dtype(y.dtype)) if accumulate else dtypes.bitcast_half_to_uint16(y)
-    index = _scatter_indices(position, axes, shape)
+    index = _scatter_indices(position, first_axis, axes, shape)
     flat_x = (lax.scatter_add if accumulate else lax.scatter)(
         lax.full((*shape[:first_axis], math.prod(shape[first_axis:])), 0, value.dtype),
         index,
-        _collapse_from_first_axis(value, axes),
+        _collapse_from(value, first_axis, axes),
         _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, first_axis + 1),
         mode=_DROP,
     )
@@ -299,10 +300,27 @@ def scatter_in_order(
     return x.astype(y.dtype) if accumulate else dtypes.bitcast_uint16_to_half(x, y.dtype)
 
 
+def scatter_last_wins_flat(y: Array, position: Array, axes: Ints, sizes: Ints) -> Array:
+    """`scatter_last_wins`, with all axes collapsed. XLA for GPU would transpose arrays to separate batch axes."""
+    if not y.size:
+        return slices.zeros_like_with_sizes(y, axes, sizes)
+    shape = replace_sizes(y.shape, axes, sizes)
+    elements = _collapse_from(y, 0, axes)
+    last_number = lax.scatter_max(
+        lax.full((math.prod(shape),), -1, np.int32),
+        _scatter_indices(position, 0, axes, shape),
+        lax.iota(np.int32, y.size),
+        _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, 1),
+        mode=_DROP,
+    )
+    return lax.reshape(_gather_along_last_axis(elements, last_number[..., None]), shape)
+
+
 def gather_in_order(x: Array, position: Array, axes: Ints) -> Array:
     """Gather elements of x at `position`, with axes collapsed as in `scatter_in_order`."""
     order, flat_x = _pooled_axes_permutation(x.ndim, axes), lax.collapse(x, min(axes))
-    flat_y = _gather_along_last_axis(flat_x, _scatter_indices(position, axes, x.shape))
+    index = _scatter_indices(position, min(axes), axes, x.shape)
+    flat_y = _gather_along_last_axis(flat_x, index)
     ordered = lax.reshape(flat_y, [position.shape[axis] for axis in order])
     return lax.transpose(ordered, np.argsort(order).tolist())
 

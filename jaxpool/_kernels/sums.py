@@ -144,14 +144,21 @@ def sum_over_taps(
 
 
 def sum_over_taps_transpose(
-    window: Window, slope_of_term: Callable[[Array], Array], x: Array, dy: Array
+    window: Window,
+    x: Array,
+    slope_of_term: Callable[..., Array],
+    window_arrays: Sequence[Array],
+    dy: Array,
 ) -> Array:
-    """Transpose of `sum_over_taps`: sum `slope_of_term(x) * dy` over the windows that cover each element of x."""
+    """Transpose of `sum_over_taps`: sum `slope_of_term(x, *window_arrays) * dy` over the windows that cover x.
+
+    The arrays broadcast to the shape of the output.
+    """
     loop_window, _ = _separate_whole_axes(window)
     padded = slices.pad_input(x, loop_window, 0)
 
     def cotangents_at_tap(tap: Any) -> Array:
-        slope = slope_of_term(_elements_at_tap(padded, loop_window, tap))
+        slope = slope_of_term(_elements_at_tap(padded, loop_window, tap), *window_arrays)
         return _elements_at_tap_transpose(slope * dy, loop_window, tap)
 
     dx = _join_taps(loop_window, cotangents_at_tap, lax.add)

@@ -10,7 +10,6 @@ The scaled evaluation divides each window by its element with the largest power.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,11 +20,11 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import all_true_across_vmap
-from jaxpool._kernels.sums import max_per_window, sum_over_taps
 from jaxpool._ops.apply import apply
 from jaxpool._ops.ranged import (
     ALL_ZERO,
     RangeCheckedOp,
+    Slope,
     amend_unless,
     apply_ranged,
     clip_value,
@@ -81,6 +80,11 @@ class NormPool(RangeCheckedOp):
 
     window: Window
     p: float
+    unrolls_taps: bool = False
+
+    @property
+    def can_unroll(self) -> bool:
+        return self.p == int(self.p) <= MAX_INTEGER_POWER
 
     def widen(self, x: Array) -> tuple[Array, float]:
         wide_x = widen_elements(x, self.window)
@@ -125,12 +129,12 @@ class NormPool(RangeCheckedOp):
 
     def _scaled_sums(self, wide_x: Array, p: float) -> tuple[Array, Array]:
         """The largest magnitude m of each window, and `(sum of (|x| / m)^p)^(1/p)`, or 1 if m is 0 or infinite."""
-        maximum = max_per_window(lax.abs(wide_x), self.window)
+        maximum = self.loops.max_per_window(lax.abs(wide_x), self.window)
 
         def term(x: Array) -> tuple[Array]:
             return (_abs_power(ratio(x, maximum), p),)
 
-        (total,) = sum_over_taps(self.window, term, (wide_x,))
+        (total,) = self.loops.sum_over_taps(self.window, term, (wide_x,))
         is_valid = ~((maximum == 0) | jnp.isinf(maximum))
         return maximum, _root(jnp.where(is_valid, total, 1), p)
 
@@ -138,15 +142,14 @@ class NormPool(RangeCheckedOp):
         maximum, root = self._scaled_sums(*self.widen(x))
         return maximum * root
 
-    def x_and_slope(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def x_and_slope(self, x: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
         wide_x, p = self.widen(x)
-        maximum, root = self._scaled_sums(wide_x, p)
 
-        def slope(x: Array) -> Array:
+        def slope(x: Array, maximum: Array, root: Array) -> Array:
             is_flat = jnp.isinf(x) | (x == 0)
             return jnp.where(is_flat, 0, _norm_slope(ratio(x, maximum) / root, p))
 
-        return wide_x, slope
+        return wide_x, slope, self._scaled_sums(wide_x, p)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -190,7 +193,12 @@ class MeanPool(RangeCheckedOp):
     window: Window
     p: float | None
     eps: float
+    unrolls_taps: bool = False
     sign = -1
+
+    @property
+    def can_unroll(self) -> bool:
+        return self.p is not None and 1 <= abs(self.p) <= MAX_INTEGER_POWER
 
     @property
     def num_inputs(self) -> int:
@@ -243,8 +251,18 @@ class MeanPool(RangeCheckedOp):
         `count` further results are the means of `log(x / m)` and of its square, weighted by the powers.
         """
         extremum = jnp.where(
-            p > 0, max_per_window(wide_x, self.window), -max_per_window(-wide_x, self.window)
+            p > 0,
+            self.loops.max_per_window(wide_x, self.window),
+            -self.loops.max_per_window(-wide_x, self.window),
         )
+
+        if self.unrolls_taps:
+            num_taps = element_counts(self.window, "real", extremum)
+            unit = jnp.where(jnp.isinf(extremum), 1, extremum)
+            (total,) = self.loops.sum_over_taps(
+                self.window, lambda x: (_power(x / unit, p),), (wide_x,)
+            )
+            return extremum, lax.log(total / num_taps) / p
 
         def terms(x: Array) -> tuple[Array, ...]:
             log_ratio, is_finite = _log_ratio(x, extremum)
@@ -252,7 +270,7 @@ class MeanPool(RangeCheckedOp):
             excess = jnp.where(is_finite, lax.expm1(p * log_ratio), -1)
             return (weight, excess, weight * log_ratio, weight * log_ratio * log_ratio)[: 2 + count]
 
-        total, excess_total, *moments = sum_over_taps(self.window, terms, (wide_x,))
+        total, excess_total, *moments = self.loops.sum_over_taps(self.window, terms, (wide_x,))
         # For p near 0, the mean of the powers is nearly 1, where `log1p` loses no digits.
         num_taps = element_counts(self.window, "real", total)
         excess = excess_total / num_taps
@@ -267,20 +285,30 @@ class MeanPool(RangeCheckedOp):
     def _unscale(self, extremum: Array, log_mean: Array) -> Array:
         return jnp.where(jnp.isinf(extremum), np.inf, extremum * lax.exp(log_mean))
 
-    def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
         """x in the accumulator dtype, and the slope function. The slope is 0 where the output is infinite."""
         wide_x, p = self.widen(x, *extra_args)
         extremum, log_mean = self._moments(wide_x, p, 0)
         infinite = jnp.isinf(self._unscale(extremum, log_mean))
         num_taps = element_counts(self.window, "real", extremum)
 
-        def slope(x: Array) -> Array:
+        if self.unrolls_taps:
+            y = self._unscale(extremum, log_mean)
+
+            def direct_slope(x: Array, y: Array, num_taps: Array) -> Array:
+                return jnp.where(jnp.isinf(y), 0, _power(x / y, p - 1) / num_taps)
+
+            return wide_x, direct_slope, (y, num_taps)
+
+        def slope(
+            x: Array, extremum: Array, log_mean: Array, infinite: Array, num_taps: Array
+        ) -> Array:
             log_ratio, is_finite = _log_ratio(x, extremum)
             has_slope = is_finite & ~infinite
             log_ratio = jnp.where(has_slope, log_ratio - log_mean, 0)
             return jnp.where(has_slope, lax.exp((p - 1) * log_ratio), 0) / num_taps
 
-        return wide_x, slope
+        return wide_x, slope, (extremum, log_mean, infinite, num_taps)
 
     def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
         wide_x, p = self.widen(x, *extra_args)
@@ -300,6 +328,7 @@ class ExpectedValuePool(RangeCheckedOp):
     """
 
     window: Window
+    unrolls_taps: bool = False
 
     def _weights(self, x: Array) -> tuple[Array, Array, Array]:
         """Return x, the derivative (1 or 0) of the weight max(x, 0), and the weight."""
@@ -379,13 +408,13 @@ class ExpectedValuePool(RangeCheckedOp):
 
     def _scaled_sums(self, weight: Array) -> tuple[Array, Array, Array]:
         """The largest weight m of each window, the total weight divided by m, and the weighted mean divided by m."""
-        maximum = max_per_window(weight, self.window)
+        maximum = self.loops.max_per_window(weight, self.window)
 
         def terms(weight: Array) -> tuple[Array, Array]:
             part = ratio(weight, maximum)
             return part, part * part
 
-        total, square = sum_over_taps(self.window, terms, (weight,))
+        total, square = self.loops.sum_over_taps(self.window, terms, (weight,))
         total = jnp.where(total == 0, 1, total)
         return maximum, total, square / total
 
@@ -395,27 +424,29 @@ class ExpectedValuePool(RangeCheckedOp):
         y = jnp.where(maximum == 0, self._first_elements(wide_x), maximum * mean)
         return jnp.where(jnp.isinf(maximum), maximum, y)
 
-    def x_and_slope(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def x_and_slope(self, x: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
         """The weights and the slope function. Infinite elements share the cotangent of their window equally."""
         weight = self._weights(x)[2]
         maximum, total, mean = self._scaled_sums(weight)
         num_inf = self.sum_over(jnp.isinf(weight).astype(weight.dtype))
         num_inf = lax.max(num_inf, lax.full_like(num_inf, 1))
 
-        def slope(weight: Array) -> Array:
+        def slope(
+            weight: Array, maximum: Array, total: Array, mean: Array, num_inf: Array
+        ) -> Array:
             slopes = jnp.where(weight > 0, (2 * ratio(weight, maximum) - mean) / total, 0)
             return jnp.where(
                 jnp.isinf(maximum), jnp.isinf(weight).astype(weight.dtype) / num_inf, slopes
             )
 
-        return weight, slope
+        return weight, slope, (maximum, total, mean, num_inf)
 
     def scaled_linear(self, xs: Any, tangents: Any) -> Array:
-        is_zero = max_per_window(self._weights(xs[0])[2], self.window) == 0
+        is_zero = self.loops.max_per_window(self._weights(xs[0])[2], self.window) == 0
         first_dot = self._first_elements(tangents[0])
         return jnp.where(is_zero, first_dot, super().scaled_linear(xs, tangents))
 
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
-        is_zero = max_per_window(self._weights(xs[0])[2], self.window) == 0
+        is_zero = self.loops.max_per_window(self._weights(xs[0])[2], self.window) == 0
         (dx,) = super().scaled_transpose(xs, jnp.where(is_zero, 0, dy))
         return (dx + self._first_elements_transpose(jnp.where(is_zero, dy, 0)).astype(dx.dtype),)

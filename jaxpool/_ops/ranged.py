@@ -20,6 +20,7 @@ from jax.custom_batching import custom_vmap
 
 from jaxpool._geometry.access import covered_elements_mask, covers_all_elements
 from jaxpool._geometry.window import Axis, Window
+from jaxpool._kernels import sums, unrolled
 from jaxpool._kernels.dtypes import (
     DType,
     accumulator_dtype,
@@ -29,11 +30,16 @@ from jaxpool._kernels.dtypes import (
 )
 from jaxpool._kernels.positions import IntArray
 from jaxpool._kernels.slices import is_empty, reshape_along_axis
-from jaxpool._kernels.sums import sum_over_taps, sum_over_taps_transpose
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.problem import Platform, Shape, is_constant_table, num_elements
+from jaxpool._plan.problem import (
+    Platform,
+    Shape,
+    always_scales,
+    is_constant_table,
+    num_elements,
+)
 from jaxpool._plan.tuning import tuning_of
 
 
@@ -151,6 +157,10 @@ def scale_dy(
     return product, range_status(in_range, all_zero)
 
 
+# The derivative of an output with respect to x, one element of its window, as a function of x and of arrays of windows.
+Slope = Callable[..., Array]
+
+
 class RangeCheckedOp(Op):
     """Base class of ops with a direct and a scaled evaluation.
 
@@ -159,9 +169,13 @@ class RangeCheckedOp(Op):
     """
 
     window: Window
+    # True while a kernel runs whose loops over taps are unrolled.
+    unrolls_taps: bool
     has_differentiable_residual = True
     saves_x = True
     sign = 1  # -1 if the parameter is a power
+    # False if the scaled evaluation takes too many instructions to be the only one.
+    can_unroll = True
 
     # Methods of subclasses.
     # `direct_y(*xs)`: the output by direct sums, and the range status of each window.
@@ -178,8 +192,8 @@ class RangeCheckedOp(Op):
     euler: Callable[[Array], Array]
     # `scaled_y(*xs)`: the output by scaled sums, for any inputs.
     scaled_y: Callable[..., Array]
-    # `x_and_slope(*xs)`: x in the accumulator dtype, and the slope as a function of the element.
-    x_and_slope: Callable[..., tuple[Array, Callable[[Array], Array]]]
+    # `x_and_slope(*xs)`: x in the accumulator dtype, the slope, and the arrays of windows that it reads.
+    x_and_slope: Callable[..., tuple[Array, Slope, tuple[Array, ...]]]
     # `parameter_slope(*xs)`: the derivative of the output with respect to the parameter.
     parameter_slope: Callable[..., Array]
 
@@ -264,17 +278,19 @@ class RangeCheckedOp(Op):
         x_dot, parameter_dot = (*tangents, None)[:2]
         terms: list[Array] = []
         if x_dot is not None:
-            x, slope = self.x_and_slope(*xs)
+            x, slope, arrays = self.x_and_slope(*xs)
             elements = x, self.elementwise_derivative(xs, x_dot)
-            terms += sum_over_taps(self.window, lambda x, x_dot: (slope(x) * x_dot,), elements)
+            terms += self.loops.sum_over_taps(
+                self.window, lambda x, x_dot: (slope(x, *arrays) * x_dot,), elements
+            )
         if parameter_dot is not None:
             terms.append(self.parameter_slope(*xs) * parameter_dot)
         return functools.reduce(lax.add, terms)
 
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
         """The cotangents of the inputs by scaled sums."""
-        x, slope = self.x_and_slope(*xs)
-        dx = self.elementwise_derivative(xs, sum_over_taps_transpose(self.window, slope, x, dy))
+        spread = self.loops.sum_over_taps_transpose
+        dx = self.elementwise_derivative(xs, spread(self.window, *self.x_and_slope(*xs), dy))
         cotangents = [dx.astype(xs[0].dtype)]
         if self.num_inputs == 2:
             cotangents.append(_sum_like(dy * self.parameter_slope(*xs), xs[1]))
@@ -284,11 +300,29 @@ class RangeCheckedOp(Op):
 
     def _has_direct_evaluation(self, xs: Sequence[Array]) -> bool:
         """True if windows can share sums, because the parameter does not vary along pooled axes."""
+        if self.unrolls_taps:
+            return False
         if self.num_inputs == 1:
             return True
         return math.prod(xs[1].shape[axis] for axis in self.window.axes) <= 1
 
+    def _unrolled(self, platform: Platform, xs: Sequence[Array]) -> Any:
+        """The op with unrolled loops if the plan replaces both evaluations by unrolled scaled sums, else None."""
+        problem = problem_of(self.window, xs[0], platform)
+        can_unroll = self.can_unroll and self._has_direct_evaluation(xs)
+        if not can_unroll or not always_scales(problem):
+            return None
+        op: Any = self  # the dataclass of a pool
+        return dataclasses.replace(op, unrolls_taps=True)
+
+    @property
+    def loops(self) -> Any:
+        """The module with the loops over taps."""
+        return unrolled if self.unrolls_taps else sums
+
     def value(self, platform: Platform, *xs: Array) -> Any:
+        if op := self._unrolled(platform, xs):
+            return op.value(platform, *xs)
         if not self._has_direct_evaluation(xs):
             return self.scaled_in_chunks(platform, *xs)
         y, statuses = self.direct_y(*xs)
@@ -301,6 +335,8 @@ class RangeCheckedOp(Op):
 
     def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Any:
         xs, y = residual
+        if op := self._unrolled(platform, xs):
+            return op.linear(platform, residual, *tangents)
         dots = [None if dot is None else dot.astype(y.dtype) for dot in tangents]
 
         def direct() -> Array:
@@ -320,6 +356,8 @@ class RangeCheckedOp(Op):
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> Any:
         xs, y = residual
+        if op := self._unrolled(platform, xs):
+            return op.transpose(platform, residual, dy)
 
         def scaled() -> Any:
             def one_chunk(dy: Array, *xs: Array) -> tuple[Array, ...]:

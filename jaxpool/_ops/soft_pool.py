@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,9 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.sums import max_per_window, sum_over_taps
 from jaxpool._ops.ranged import (
     RangeCheckedOp,
+    Slope,
     clip_value,
     divide,
     log2_within,
@@ -39,6 +38,7 @@ class SoftPool(RangeCheckedOp):
     window: Window
     temperature: float | None
     is_masked: bool = False
+    unrolls_taps: bool = False
 
     @property
     def num_inputs(self) -> int:
@@ -84,16 +84,27 @@ class SoftPool(RangeCheckedOp):
         w is `exp((x - m) / T)`, and `unit` is T by default.
         """
         wide_x, temperature = self._x_and_temperature(*xs)
-        maximum = max_per_window(wide_x, self.window)
+        maximum = self.loops.max_per_window(wide_x, self.window)
 
         def terms(x: Array) -> tuple[Array, ...]:
-            weight, difference = _weight(x, maximum, temperature)
+            weight, difference = self._weight(x, maximum, temperature)
             ratio = divide(difference, temperature if unit is None else unit)
             return (weight, weight * ratio, weight * ratio * ratio)[:count]
 
         mask = xs[-1:] if self.is_masked else ()
-        total, *moments = sum_over_taps(self.window, terms, (wide_x,), *mask)
+        total, *moments = self.loops.sum_over_taps(self.window, terms, (wide_x,), *mask)
         return wide_x, temperature, maximum, self._add_empty(total, xs), *moments
+
+    def _weight(self, x: Array, maximum: Array, temperature: Any) -> tuple[Array, Array]:
+        """`_weight`, with fewer instructions if nothing differentiates them and x is in the window of the maximum."""
+        if not self.unrolls_taps:
+            return _weight(x, maximum, temperature)
+        difference = jnp.where(x == maximum, 0, x - maximum)
+        # A number was clipped such that its inverse is normal.
+        is_number = self.temperature is not None
+        exponent = difference * (1 / temperature) if is_number else difference / temperature
+        weight = lax.exp(exponent)
+        return weight, jnp.where(weight == 0, 0, difference)
 
 
 def _weight(x: Array, maximum: Array, temperature: Any) -> tuple[Array, Array]:
@@ -133,9 +144,13 @@ class LogSumExpPool(SoftPool):
         _, temperature, maximum, total = self._moments(1, xs, unit=1.0)
         return self._zero_if_empty(maximum + temperature * lax.log(total), xs)
 
-    def x_and_slope(self, *xs: Array) -> tuple[Array, Callable[[Array], Array]]:
-        wide_x, temperature, maximum, total = self._moments(1, xs, unit=1.0)
-        return wide_x, lambda x: _weight(x, maximum, temperature)[0] / total
+    def x_and_slope(self, *xs: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
+        wide_x, temperature, *window_arrays = self._moments(1, xs, unit=1.0)
+
+        def slope(x: Array, maximum: Array, total: Array) -> Array:
+            return self._weight(x, maximum, temperature)[0] / total
+
+        return wide_x, slope, tuple(window_arrays)
 
     def parameter_slope(self, *xs: Array) -> Array:
         *_, total, moment = self._moments(2, xs)
@@ -190,15 +205,14 @@ class SoftmaxPool(SoftPool):
         *_, maximum, total, moment = self._moments(2, xs, unit=1.0)
         return self._zero_if_empty(maximum + moment / total, xs)
 
-    def x_and_slope(self, *xs: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def x_and_slope(self, *xs: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
         wide_x, temperature, maximum, total, moment = self._moments(2, xs)
-        mean = moment / total
 
-        def slope(x: Array) -> Array:
-            weight, difference = _weight(x, maximum, temperature)
+        def slope(x: Array, maximum: Array, total: Array, mean: Array) -> Array:
+            weight, difference = self._weight(x, maximum, temperature)
             return weight * (1 + divide(difference, temperature) - mean) / total
 
-        return wide_x, slope
+        return wide_x, slope, (maximum, total, moment / total)
 
     def parameter_slope(self, *xs: Array) -> Array:
         *_, total, moment, square = self._moments(3, xs)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Callable
 
 from jax import Array
 
@@ -10,7 +10,7 @@ from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import positions
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.scatter import scatters_in_order
+from jaxpool._plan.scatter import flattens_scatter, scatters_in_order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,36 +25,38 @@ class Unpool(Op):
     sizes: tuple[int, ...]
 
     def value(self, platform: Platform, y: Array, indices: Array) -> Array:
-        return self._scatter(
-            platform, y, positions.indices_to_positions(indices, math.prod(self.sizes))
-        )
+        scatter, _, _ = self._functions(platform, y)
+        position = positions.indices_to_positions(indices, math.prod(self.sizes))
+        return scatter(y, position, self.axes, self.sizes)
 
     def primal(self, platform: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
         position = positions.indices_to_positions(indices, math.prod(self.sizes))
+        scatter, _, gather = self._functions(platform, y)
         residual = positions.drop_overwritten_positions(
-            position, self.axes, self.sizes, writes_in_order=self._is_ordered(platform, y)
+            position, self.axes, self.sizes, scatter, gather
         )
-        return self._scatter(platform, y, position), residual
+        return scatter(y, position, self.axes, self.sizes), residual
 
     def linear(self, platform: Platform, position: Array, y_dot: Array) -> Array:
-        is_ordered = self._is_ordered(platform, y_dot)
-        put = positions.scatter_in_order if is_ordered else positions.scatter_add_at_position
-        return put(y_dot, position, self.axes, self.sizes)
+        _, scatter_distinct, _ = self._functions(platform, y_dot)
+        return scatter_distinct(y_dot, position, self.axes, self.sizes)
 
     def transpose(self, platform: Platform, position: Array, dx: Array) -> tuple[Array]:
-        is_ordered = self._is_ordered(platform, dx)
-        gather = positions.gather_in_order if is_ordered else positions.gather_at_position
+        _, _, gather = self._functions(platform, dx)
         return (gather(dx, position, self.axes),)
 
-    def _scatter(self, platform: Platform, y: Array, position: Array) -> Array:
-        put = (
-            positions.scatter_in_order
-            if self._is_ordered(platform, y)
-            else positions.scatter_last_wins
-        )
-        return put(y, position, self.axes, self.sizes)
-
-    def _is_ordered(self, platform: Platform, y: Any) -> bool:
+    def _functions(self, platform: Platform, y: Array) -> tuple[Callable[..., Array], ...]:
+        """Functions that scatter to any positions, scatter to distinct positions, and gather, for y or dx."""
         problem = problem_of(Window(()), y, platform)
         output_shape = replace_sizes(problem.shape, self.axes, self.sizes)
-        return scatters_in_order(platform, output_shape, problem.is_sharded)
+        if scatters_in_order(platform, output_shape, problem.is_sharded):
+            scatter: Callable[..., Array] = positions.scatter_in_order
+        elif flattens_scatter(problem, output_shape):
+            scatter = positions.scatter_last_wins_flat
+        else:
+            scatter, scatter_distinct = (
+                positions.scatter_last_wins,
+                positions.scatter_add_at_position,
+            )
+            return scatter, scatter_distinct, positions.gather_at_position
+        return scatter, positions.scatter_in_order, positions.gather_in_order

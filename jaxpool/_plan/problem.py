@@ -106,6 +106,21 @@ def is_ordinary_pool(window: Window) -> bool:
     return not is_ragged and max(window.window_shape) <= LIMITS.max_adaptive_taps
 
 
+def always_scales(problem: Problem) -> bool:
+    """Whether a soft pool is always unrolled sums relative to the largest element of each window.
+
+    The unrolled sums read at clamped positions. These need known sizes that fit int32, and a type without sharding.
+    """
+    window = problem.window
+    if window.size > problem.tuning.max_scaled_taps or problem.is_sharded:
+        return False
+    # A window in the padding reads no element.
+    if not all(any(a.tap_offsets for a in window_access(d).transposed()) for d in window.dims):
+        return False
+    shapes = problem.shape, window.pooled_shape(problem.shape)
+    return all(0 < num_elements(shape) < 1 << 31 for shape in shapes)
+
+
 def gathers_windows(num_windows: int) -> bool:
     """Whether the `num_windows` windows that cover an element are gathered one by one, instead of summed as a block."""
     return num_windows <= LIMITS.max_gathered_windows

@@ -85,6 +85,9 @@ class Tuning:
     # NOTES: Soft pools: plain sums within a range
     uses_loop_as_branch: bool = False  # A loop of at most one step updates arrays in place; `lax.cond` copies them.
 
+    flattens_scatters: bool = False  # A scatter that needs all other axes as batch axes would transpose its arrays.
+    max_scaled_taps: int = 0  # Window elements: soft pools up to this are always scaled, in unrolled loops.
+
     # Only the CPU platform changes the defaults below.
     # NOTES: Value and index
     finds_nan_separately: bool = False  # A maximum finds NaN apart from the largest number, for half the latency.
@@ -198,6 +201,8 @@ GPU = Tuning(
     scan_radix=8,
     min_scan_block_size=8,
     uses_loop_as_branch=True,
+    flattens_scatters=True,
+    max_scaled_taps=16,
 )
 TPU = Tuning(
     max_sum_passes=0,

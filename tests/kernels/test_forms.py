@@ -133,11 +133,13 @@ FORMS = {  # functions, and the forms of their kernels
         ("portable", {}),
         ("cpu", COMPUTED_TABLES),
     ],
-    ("max_unpool",): [("portable", {}), ("cpu", {})],
+    ("max_unpool",): [("portable", {}), ("cpu", {}), ("gpu", {})],
     ("k_max_pool",): [("portable", {}), ("cpu", {"max_compared_positions": 0})],
     (*names_of("temperature", "window_shape"), *names_of("p")): [
         ("portable", {}),
         ("tpu", {}),
+        ("gpu", {"max_scaled_taps": NEVER}),
+        ("gpu", {}),
         ("portable", {"weighted_taps_per_loop_step": 2, "taps_per_loop_step": 2}),
         ("cpu", {"max_chunk_elements": 1}),
     ],
@@ -212,7 +214,10 @@ CHOSEN = [  # thresholds, and programs that are rarely drawn
         ROUTED_BY_TABLES,
         Program("max_pool", ((1, 6, 4, 3),), {**DISJOINT, "ties": "first"}, "float16"),
     ),
-    ({}, Program("max_unpool", ((2, 3, 2, 5),), UNPOOLED)),
+    *[
+        ({}, Program("max_unpool", ((2, 3, 2, 5),), UNPOOLED, platform=platform))
+        for platform in ("cpu", "gpu")
+    ],
 ]
 
 

@@ -1,8 +1,12 @@
-"""Exponents and temperatures whose inverse is out of range of the dtype."""
+"""Exponents and temperatures whose inverse is out of range of the dtype, and programs without a branch."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import pytest
 
+import jaxpool
 from jaxpool._ops.ranged import clip_value
 
 
@@ -13,3 +17,27 @@ from jaxpool._ops.ranged import clip_value
 )
 def test_clip_value(sign, value, kept):
     assert clip_value(sign * value, jnp.float32) == pytest.approx(sign * kept, rel=1e-7, abs=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        jaxpool.logsumexp_pool,
+        jaxpool.softmax_pool,
+        functools.partial(jaxpool.lp_pool, p=2),
+        functools.partial(jaxpool.gem_pool, p=3),
+    ],
+    ids=["logsumexp_pool", "softmax_pool", "lp_pool", "gem_pool"],
+)
+def test_gpu_programs_do_not_wait_for_the_host(pool, dtype):
+    """XLA runs loops and branches of a GPU program on the host."""
+
+    def value_and_cotangent(x, dy):
+        y, back = jax.vjp(functools.partial(pool, window_shape=(3, 3), padding="SAME"), x)
+        return y, back(dy)
+
+    x = jax.ShapeDtypeStruct((2, 9, 9, 4), dtype)
+    lowered = jax.jit(value_and_cotangent).trace(x, x).lower(lowering_platforms=("cuda",))
+    assert "stablehlo.while" not in lowered.as_text()
+    assert "stablehlo.case" not in lowered.as_text()

@@ -18,6 +18,7 @@ from jaxpool._plan.boxes import (
 from jaxpool._plan.max_pool import choose_residual, plan_max, uses_select_and_scatter
 from jaxpool._plan.problem import (
     Problem,
+    always_scales,
     barrier_of,
     fits_tables,
     is_ordinary_pool,
@@ -28,9 +29,14 @@ from jaxpool._plan.problem import (
 )
 from jaxpool._plan.rank_pool import merges_rows, uses_backward_loop, uses_sorting_network
 from jaxpool._plan.reduce import reduces_as_floats
-from jaxpool._plan.scatter import counts_ties_in_branch, scatters_in_order, scatters_to_rows
+from jaxpool._plan.scatter import (
+    counts_ties_in_branch,
+    flattens_scatter,
+    scatters_in_order,
+    scatters_to_rows,
+)
 from jaxpool._plan.sum_pool import plan_sum
-from jaxpool._plan.tuning import CPU, LIMITS
+from jaxpool._plan.tuning import CPU, GPU, LIMITS
 
 
 def adaptive(sizes, output_shape):
@@ -48,6 +54,10 @@ def sliding(taps, stride=1):
 def rows_of(channels, platform="cpu", *, sharded=False):
     shape = (1, 40, 9, channels)
     return Problem(make_window(shape, (3, 3)), shape, "float32", platform, sharded)
+
+
+def scaled_taps(taps):
+    return Problem(make_window((1, 99, 1), (taps,)), (1, 99, 1), "float32", "gpu")
 
 
 def of_dtype(dtype, platform):
@@ -116,6 +126,31 @@ CHOICES = [  # choice, arguments for which it is True, and lists of arguments fo
         ["gpu", (3 * PER_SEGMENT, 8), 3, False],
         ["cpu", (None, 8), 3, False],
     ),
+    *[
+        (
+            flattens_scatter,
+            [rows_of(16, "gpu"), (1, 80, 9, 16)],
+            [rows_of(16, platform), (1, 80, 9, 16)],
+            [rows_of(16, "gpu"), (1, 2**16, 2**15, 16)],
+            [rows_of(16, "gpu"), (None, 80, 9, 16)],
+            [rows_of(16, "gpu", sharded=True), (1, 80, 9, 16)],
+            [dataclasses.replace(rows_of(16, "gpu"), is_partitioned=True), (1, 80, 9, 16)],
+        )
+        for platform in ("cpu", "tpu", "portable")
+    ],
+    *[
+        (
+            always_scales,
+            [scaled_taps(GPU.max_scaled_taps)],
+            [scaled_taps(GPU.max_scaled_taps + 1)],
+            [dataclasses.replace(scaled_taps(2), platform=platform)],
+            [dataclasses.replace(scaled_taps(2), is_sharded=True)],
+            [dataclasses.replace(scaled_taps(2), shape=(None, 99, 1))],
+            [dataclasses.replace(scaled_taps(2), shape=(0, 99, 1))],
+            [dataclasses.replace(scaled_taps(2), shape=(2**25, 99, 1))],
+        )
+        for platform in ("cpu", "tpu", "portable")
+    ],
     (counts_ties_in_branch, ["cpu", (2**31, 1)], ["portable", (2,)]),
     (counts_ties_in_branch, ["cpu", (2**32 - 1,)], ["cpu", (2**32,)]),
     (gathers_points, [LIMITS.max_gathered_samples], [LIMITS.max_gathered_samples + 1], [None]),
