@@ -145,13 +145,12 @@ def means():
 
 
 def beside_the_best(cases):
-    """The mean beside the faster of PyTorch and TensorFlow in each case. Both numbers are at least 1."""
+    """The mean beside the faster of PyTorch and TensorFlow in each case."""
     (_, best, _), (_, kept, _) = (mean(t, cases, report.BEST_OF) for t in (DEFAULT, KEPT))
     assert best < 1 < kept, "other words are needed"
     return (
         "With default settings, the faster of PyTorch and TensorFlow in each case is "
-        f"{1 / best:.1f} times as fast as jaxpool. With `keep_memory()`, jaxpool is {kept:.1f} times as fast as "
-        "they are.\n"
+        f"{1 / best:.1f} times as fast as jaxpool; with `keep_memory()`, jaxpool is {kept:.1f} times as fast as it.\n"
     )
 
 

@@ -23,8 +23,8 @@ from jaxpool._arguments.sharding import (
     find_sharding,
 )
 
-# Arguments, of functions and drop-ins, whose axes are those of the pooled array. They are sharded like the array. Other
-# arrays, such as keys, kernels and boxes, are replicated: equal sizes do not show that axes correspond.
+# Arguments, of functions and of those in `compat`, whose axes are those of the pooled array. They are sharded like the
+# array. Other arrays, such as keys, kernels and boxes, are replicated, even if their sizes equal those of the array.
 OPERAND_NAMES = (
     *("x", "y", "xs", "features", "input", "inputs", "other"),
     *("indices", "where", "reset", "temperature", "p"),

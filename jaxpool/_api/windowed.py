@@ -1,7 +1,7 @@
 """The way of a windowed pool from its arguments to its op.
 
-`check_input` checks x and the windows of a public function. If the type of x is sharded, the windows are also split
-over the shards of x, and `PoolInput.apply` runs the op on each shard (`_shards`).
+`check_input` checks x and the arguments that determine the windows. If the type of x has a sharding, each shard gets
+its own windows, and `PoolInput.apply` runs the op on each shard (`_shards`).
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ def wrong_dtype_error(
 def concrete_values(x: Any) -> np.ndarray | None:
     """The values of an array, if this process knows them; None if x is traced or on other processes too.
 
-    Pass the argument of the user: the values of a NumPy array are known inside a trace, those of its jax array are not.
+    Pass the user's argument unconverted: inside a trace, the values of a NumPy array are known, but not after
+    `jnp.asarray`.
     """
     x = unwrap_array(x)
     if isinstance(x, jax.core.Tracer):

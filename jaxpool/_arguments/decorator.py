@@ -65,10 +65,10 @@ def _num_traced_parameters(function: Callable[..., Any]) -> int | None:
 
 
 def adds_in_float32(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of functions that add elements of x, their first argument. x of float8_e8m0fnu is added as float32.
+    """Decorator of functions that sum elements of x, their first argument. float8_e8m0fnu is cast to float32 first.
 
-    This dtype has neither a zero for padding, masked elements and missing cotangents, nor a sign. The result has the
-    dtype of x; -inf, the result of no elements, becomes the lowest value of the dtype.
+    This dtype has no sign and no zero, which padding, masked elements and missing cotangents need. The result is cast
+    to the dtype of x; -inf, the result of no elements, becomes the lowest value of the dtype.
     """
 
     @functools.wraps(function)

@@ -45,9 +45,9 @@ class ArraySharding:
         return tuple(size * self.num_shards(axis) for axis, size in enumerate(shape))
 
     def operand_sharding(self, shape: Sequence[Any]) -> ArraySharding:
-        """The sharding of an operand of `shape`, whose last axes are those of the array; leading axes may be added.
+        """The sharding of an operand whose `shape` has the axes of the array, perhaps after other leading axes.
 
-        Axes that cannot be split, such as those of size 1, are not sharded.
+        Leading axes, and axes that cannot be split, such as those of size 1, are not sharded.
         """
         num_extra = len(shape) - len(self.mesh_axes)
         mesh_axes = [

@@ -199,7 +199,7 @@ def broadcast_like(value: Any, like: Array) -> Array:
 
 
 def reshape_like(y: Array, shape: Sequence[Any], like: Array) -> Array:
-    """Reshape y to `shape`, which broadcasts against `like`, and reshard y like `like`; leading axes may be added."""
+    """Reshape y to `shape`, which broadcasts against `like` or has more leading axes, and reshard y like `like`."""
     like_sharding = jax.typeof(like).sharding
     shardings = [each for each in (like_sharding, jax.typeof(y).sharding) if any(each.spec)]
     if not shardings:

@@ -47,7 +47,7 @@ class Op:
     has_differentiable_residual = False
     # True if the op is linear in its inputs: `value` is `linear`, and the residual is the extra arguments.
     linear_in_x = False
-    # True if the residual is `saved_residual`: arguments and the output, without a `primal` that computes it.
+    # True if the residual consists of arguments and the output (`saved_residual`); the op then defines no `primal`.
     saves_arguments = False
     # True if `primal` (`materialises_inputs`) or the linear maps (`materialises_residual`) compare arguments with
     # results computed from them earlier. XLA must store such arguments: a recomputation may round differently.

@@ -169,7 +169,7 @@ class RangeCheckedOp(Op):
     """
 
     window: Window
-    # True while a kernel runs whose loops over taps are unrolled.
+    # True while a kernel is traced that unrolls its loops over taps.
     unrolls_taps: bool
     has_differentiable_residual = True
     saves_x = True
