@@ -297,6 +297,7 @@ def _segment_sum_or_mean(*arguments: Any, is_mean: bool) -> Array:
     return rows.reduce(sum_rows, as_float(x) if is_mean else x, 0)
 
 
+@functools.partial(jax.jit, static_argnums=1, inline=True)
 def _num_rows_per_segment(segment_ids: Array, segments: Segments, *mask: Array) -> Array:
     """The number of rows of each segment, (segments.count,); with a mask, one number per position of its other axes."""
     # A row that is in no segment adds 0 to the first or last segment: checkify would report an index out of bounds.

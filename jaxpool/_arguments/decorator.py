@@ -19,9 +19,11 @@ from jaxpool._arguments.calls import clearer_error
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.shared_text import fill_shared_texts
 
-# In eager calls, leading parameters with these names are arguments of the jitted program. Calls with any other array,
-# such as `indices`, `segment_ids`, `boxes` or `kernel`, are not compiled, because functions check their values.
+# In eager calls, leading parameters with these names, and a `where` mask, are arguments of the jitted program. Calls
+# with any other array, such as `indices`, `segment_ids`, `boxes` or `kernel`, are not compiled, because functions check
+# their values.
 TRACED_PARAMETERS = ("x", "xs", "y", "input", "other")
+TRACED_KEYWORDS = (*TRACED_PARAMETERS, "where")
 STATIC_TYPES = (int, bool, str, type(None))
 # This number may differ in each call. Calls with it are not compiled, because each value would compile another program.
 NEVER_STATIC_PARAMETER = "initial"
@@ -93,8 +95,10 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         function.__doc__ = fill_shared_texts(inspect.cleandoc(function.__doc__))
     num_traced = _num_traced_parameters(function)
 
-    def call_with_static_arguments(static: _StaticArguments, *arrays: Any) -> Any:
-        return function(*arrays, *static.args, **static.kwargs)
+    def call_with_static_arguments(
+        static: _StaticArguments, arrays: tuple[Any, ...], named_arrays: dict[str, Any]
+    ) -> Any:
+        return function(*arrays, *static.args, **static.kwargs, **named_arrays)
 
     call_with_static_arguments.__name__ = function.__name__
     jitted = jax.jit(call_with_static_arguments, static_argnums=0)
@@ -102,12 +106,15 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         arrays = args[:num_traced]
-        if arrays and all(map(_is_concrete_on_one_device, arrays)):
+        named_arrays = {k: kwargs[k] for k in TRACED_KEYWORDS if kwargs.get(k) is not None}
+        all_arrays = (*arrays, *named_arrays.values())
+        if all_arrays and all(map(_is_concrete_on_one_device, all_arrays)):
+            static_kwargs = {k: v for k, v in kwargs.items() if k not in named_arrays}
             # The call below raises the same error, with a message that shows arrays instead of tracers. Values without
             # a repr, such as a list that contains itself, raise in `_static_arguments`.
             with contextlib.suppress(TypeError, ValueError, ArgumentError, RecursionError):
-                if static := _static_arguments(args[len(arrays) :], kwargs):
-                    result: R = jitted(static, *arrays)
+                if static := _static_arguments(args[len(arrays) :], static_kwargs):
+                    result: R = jitted(static, arrays, named_arrays)
                     return result
         try:
             return function(*args, **kwargs)

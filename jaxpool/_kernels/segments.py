@@ -5,6 +5,7 @@ associative scan that restarts at each segment. Ids are int32. Rows in no segmen
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ class Segments:
         return jax_segment_op(x, segment_ids, self.count, self.is_sorted, mode="drop")
 
 
+@functools.partial(jax.jit, static_argnums=1, inline=True)
 def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
     """Convert `segment_ids` to int32, and ids out of range to -1 or `num_segments`, so that sorted ids stay sorted."""
     if segment_ids.dtype.itemsize < 4:

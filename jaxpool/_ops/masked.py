@@ -8,6 +8,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -26,8 +27,9 @@ from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, barrier_of
 
 
+@functools.partial(jax.jit, static_argnums=2, inline=True)
 def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
-    """Return x where `mask` is True, `fill` elsewhere."""
+    """Return x where `mask` is True, the number `fill` elsewhere."""
     return lax.select(slices.broadcast_like(mask, x), x, lax.full_like(x, fill))
 
 
@@ -72,7 +74,7 @@ class MaskedSelect(Op):
         return pool_op(self.window, self.kind, self.ties, saves_index=True)
 
     def _fill(self, x: Array, mask: Array) -> Array:
-        return fill_masked(x, mask, reduction_identity(x.dtype, self.kind))
+        return fill_masked(x, mask, reduction_identity(x.dtype, self.kind)[()])
 
     def value(self, platform: Platform, x: Array, mask: Array) -> Any:
         return self.unmasked_pool.value(platform, self._fill(x, mask))

@@ -32,7 +32,8 @@ def test_second_eager_call_is_not_traced(scaled):
     for _ in range(2):
         np.testing.assert_array_equal(function(X, 3), [0, 3, 6, 9])
         np.testing.assert_array_equal(function(X, negative=True), [0, -2, -4, -6])
-    assert len(traced) == 2
+        np.testing.assert_array_equal(function(negative=True, x=X), [0, -2, -4, -6])
+    assert len(traced) == 3
 
 
 def test_second_eager_gradient_is_not_traced(scaled):
@@ -49,9 +50,9 @@ def test_second_eager_gradient_is_not_traced(scaled):
         ((X,), {"offset": X}),
         ((X,), {"initial": 2}),
         ((np.asarray(X),), {}),
-        ((), {"x": X}),
+        ((), {"x": np.asarray(X)}),
     ],
-    ids=["float", "array", "initial", "numpy", "by name"],
+    ids=["float", "array", "initial", "numpy", "numpy by name"],
 )
 def test_calls_that_are_not_compiled(scaled, args, kwargs):
     function, traced = scaled

@@ -70,3 +70,25 @@ def test_trace_and_lower(name, compilations):
             lowered = traced.lower(lowering_platforms=(platform,))
         assert compilations == []
         lowered.compile(FAST_COMPILE)(operands)
+
+
+RAISES_EAGERLY = (
+    *(
+        "stochastic_pool",
+        "fractional_max_pool",
+        "fractional_avg_pool",
+    ),  # as jax.random.uniform does
+    *("segment_max_with_argmax", "multilevel_roi_align"),  # as jax.ops.segment_max and x + 1 do
+)
+
+
+@pytest.mark.parametrize("name", [name for name in POOLS if name not in RAISES_EAGERLY])
+def test_eager_calls(name):
+    """With keywords, masks, boxes and segment ids. `initial` is an array: jnp.max raises for a number."""
+    pool = POOLS[name]
+    for given in pool.samples().values():
+        given = on_device(given)
+        if "initial" in given:
+            given["initial"] = jnp.float32(given["initial"])
+        with jax.transfer_guard("disallow"):
+            pool.run(given)
