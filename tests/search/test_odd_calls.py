@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from jax.export import symbolic_shape
 
 import jaxpool
@@ -22,12 +22,18 @@ from jaxpool.testing import pools
 from jaxpool.testing._record import TUPLE_PARAMETERS
 from tests.search.odd_calls import OddCall, odd_calls
 from tests.support.drawn import SEARCH
-from tests.support.junk import Traced
+from tests.support.junk import KEY, Traced
 
 pytestmark = pytest.mark.slow
 X = np.zeros((4, 2), np.float32)
 MAX_NUMBER = 2**10  # beyond it, a twin lists its windows for minutes
 VALUES_READ_BY_TWINS = ("segment_ids", "boxes", "batch_indices")  # also while they are traced
+# An int for two axes, whose number is that of `output_shape`
+WINDOW_OF_BOTH_AXES = OddCall(
+    pools()["fractional_max_pool"],
+    {"key": KEY, "x": X[..., None], "window_shape": 2, "output_shape": (1, 1)},
+    "value",
+)
 
 
 def is_traced(value):
@@ -161,9 +167,8 @@ def twin_argument(pool, name, given):
     if name == "axis":
         return sizes(value, 1) if np.ndim(value) else operator.index(value)
     if name in ("output_shape", "spatial_shape", "window_shape"):
-        axes = given.get("axes")
-        count = 2 if pool.takes("boxes") else 1 if axes is None else len(sizes(axes, 1))
-        return sizes(value, count)
+        name = "output_shape" if given.get("axes") is None else "axes"
+        return sizes(value, 2 if pool.takes("boxes") else np.size(given.get(name)))
     return value
 
 
@@ -175,6 +180,7 @@ def float32_struct(x):
 
 @settings(max_examples=20_000 if SEARCH else 300)
 @given(odd_calls())
+@example(WINDOW_OF_BOTH_AXES)
 def test_odd_calls(call):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # jax warns about dtypes and casts
