@@ -130,7 +130,7 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
       >>> [(row.function, row.runs, row.kept_bytes) for row in plans]
       [('max_pool', ('forward', 'backward'), 262144)]
       >>> [(each.axes, each.terms, each.how) for each in plans[0].passes["gpu"].forward]
-      [((1, 2), 4, 'slice')]
+      [((1, 2), 4, 'gather')]
 
     References:
       `python -m jaxpool info --plan CALL` prints the row of a call.
