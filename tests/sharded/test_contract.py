@@ -7,7 +7,6 @@ import pathlib
 import jax
 import numpy as np
 import pytest
-from jax import numpy as jnp
 from jax.export import symbolic_shape
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
