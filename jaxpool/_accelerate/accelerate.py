@@ -29,12 +29,12 @@ import jax
 
 from jaxpool._accelerate import bind
 from jaxpool._accelerate.bind import ReportCallback
-from jaxpool._arguments.arrays import is_array
+from jaxpool._arguments.arrays import PyTree, is_array
 from jaxpool._arguments.calls import CONTEXT_MANAGER_HINTS, FunctionWrapper
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 @overload
@@ -154,7 +154,7 @@ class _AcceleratedContext(contextlib.AbstractContextManager[None]):
     def __exit__(self, *exc_info: Any) -> None:
         self._context.__exit__(*exc_info)
 
-    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+    def __call__(self, *_: object, **__: object) -> NoReturn:
         hint = CONTEXT_MANAGER_HINTS["accelerated"]
         raise TypeError(f"jaxpool.accelerated: what it returns cannot be called. {hint}")
 
@@ -162,7 +162,12 @@ class _AcceleratedContext(contextlib.AbstractContextManager[None]):
 class _AcceleratedFunction(FunctionWrapper):
     """`fn` and its tracing methods (`lower`, `trace`, `eval_shape`), run under `replacing_reductions`."""
 
-    def __init__(self, fn: Callable[..., Any], report: Any, replacer: Any) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., PyTree],
+        report: ReportCallback | None,
+        replacer: bind.ReductionReplacer | None,
+    ) -> None:
         super().__init__(fn, functools.partial(accelerate, report=report))
         self._fn, self._replacer = fn, replacer
         if not hasattr(fn, "__name__"):
@@ -172,13 +177,17 @@ class _AcceleratedFunction(FunctionWrapper):
                 call = functools.partial(_call_with_replacer, getattr(fn, method), self._replacer)
                 setattr(self, method, call)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         return _call_with_replacer(self._fn, self._replacer, *args, **kwargs)
 
 
 def _call_with_replacer(
-    fn: Callable[..., Any], replacer: bind.ReductionReplacer | None, /, *args: Any, **kwargs: Any
-) -> Any:
+    fn: Callable[..., PyTree],
+    replacer: bind.ReductionReplacer | None,
+    /,
+    *args: PyTree,
+    **kwargs: PyTree,
+) -> PyTree:
     with bind.replacing_reductions(replacer):
         return fn(*args, **kwargs)
 
@@ -190,7 +199,7 @@ def _replacer_with(report: ReportCallback | None) -> bind.ReductionReplacer | No
     return None if report is None else bind.ReductionReplacer(report)
 
 
-def _check_function(fn: Any) -> None:
+def _check_function(fn: object) -> None:
     function = _underlying_function(fn) if callable(fn) else None
     if not callable(fn):
         suggestion = "accelerate(model.apply)" if hasattr(fn, "apply") else "a train step or a loss"
@@ -221,7 +230,7 @@ def _underlying_function(fn: Any) -> Any:
     return fn if inspect.isfunction(fn) else type(fn).__call__
 
 
-def _is_model(fn: Any) -> bool:
+def _is_model(fn: object) -> bool:
     """Whether fn is a model: a module or layer of a known library, or a pytree with arrays."""
     if isinstance(fn, jax.tree_util.Partial):
         return False

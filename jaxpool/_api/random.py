@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import jax
 from jax import Array
 
 from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import (
+    ArrayArgument,
     as_array,
     as_jax_array,
     is_array,
@@ -24,6 +24,7 @@ from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,
     Padding,
+    Size,
     check_fits_int32_indices,
     checked_tuple,
     ints_per_axis,
@@ -41,7 +42,7 @@ from jaxpool._ops.ranged import apply_ranged
 from jaxpool._shards.split import on_shards
 
 
-def as_prng_key(key: Any, rule: str, hint: str) -> Array:
+def as_prng_key(key: object, rule: str, hint: str) -> Array:
     """`key` as an array. Raises unless it is one typed key, or the words of a raw key of the default implementation."""
     if is_prng_key(key):
         return as_jax_array("key", key)
@@ -58,7 +59,12 @@ def as_prng_key(key: Any, rule: str, hint: str) -> Array:
 
 @public
 def fractional_max_pool(
-    key: Any, x: Any, window_shape: IntOrInts, output_shape: tuple[int, ...], *, axes: Axes = None
+    key: ArrayArgument,
+    x: ArrayArgument,
+    window_shape: IntOrInts,
+    output_shape: tuple[int, ...],
+    *,
+    axes: Axes = None,
 ) -> Array:
     """Computes the largest element of windows at pseudo-random distances.
 
@@ -89,7 +95,12 @@ def fractional_max_pool(
 
 @public
 def fractional_avg_pool(
-    key: Any, x: Any, window_shape: IntOrInts, output_shape: tuple[int, ...], *, axes: Axes = None
+    key: ArrayArgument,
+    x: ArrayArgument,
+    window_shape: IntOrInts,
+    output_shape: tuple[int, ...],
+    *,
+    axes: Axes = None,
 ) -> Array:
     """Computes the average of windows at pseudo-random distances.
 
@@ -117,14 +128,19 @@ def fractional_avg_pool(
 
 
 def _fractional_pool(
-    op_type: type[FractionalMax] | type[FractionalMean], key: Any, x: Any, *geometry: Any
+    op_type: type[FractionalMax] | type[FractionalMean],
+    key: ArrayArgument,
+    x: ArrayArgument,
+    window_shape: IntOrInts,
+    output_shape: Sequence[int],
+    axes: Axes,
 ) -> Array:
-    """The fractional pool of x; `geometry` are the arguments of `make_fractional_op` after the shape."""
+    """The fractional pool of x."""
     key = as_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
-    op = make_fractional_op(shape, *geometry)
+    op = make_fractional_op(shape, window_shape, output_shape, axes)
     check_unsharded(x, *op.window.axes)
     if op_type is FractionalMax:
         check_fits_int32_indices("x", op.window.input_shape)
@@ -140,7 +156,11 @@ def _fractional_pool(
 
 
 def make_fractional_op(
-    shape: Any, window_shape: Any, output_shape: Any, axes: Any, random_dtype: str = "float32"
+    shape: Sequence[Size],
+    window_shape: IntOrInts,
+    output_shape: Sequence[int],
+    axes: Axes,
+    random_dtype: str = "float32",
 ) -> FractionalMax:
     """The op of a fractional pool over an array of `shape`; `random_dtype` is the dtype of the random numbers."""
     rule, hint = "a tuple of positive ints, one per pooled axis", "Pass a tuple such as (4, 4)."
@@ -166,8 +186,8 @@ def make_fractional_op(
 
 @public
 def stochastic_pool(
-    key: Any,
-    x: Any,
+    key: ArrayArgument | None,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
