@@ -29,7 +29,7 @@ import jax
 
 from jaxpool._accelerate import bind
 from jaxpool._accelerate.bind import ReportCallback
-from jaxpool._arguments.arrays import PyTree, is_array
+from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.calls import CONTEXT_MANAGER_HINTS, FunctionWrapper
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
@@ -164,7 +164,7 @@ class _AcceleratedFunction(FunctionWrapper):
 
     def __init__(
         self,
-        fn: Callable[..., PyTree],
+        fn: Callable[..., Any],
         report: ReportCallback | None,
         replacer: bind.ReductionReplacer | None,
     ) -> None:
@@ -177,17 +177,13 @@ class _AcceleratedFunction(FunctionWrapper):
                 call = functools.partial(_call_with_replacer, getattr(fn, method), self._replacer)
                 setattr(self, method, call)
 
-    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _call_with_replacer(self._fn, self._replacer, *args, **kwargs)
 
 
 def _call_with_replacer(
-    fn: Callable[..., PyTree],
-    replacer: bind.ReductionReplacer | None,
-    /,
-    *args: PyTree,
-    **kwargs: PyTree,
-) -> PyTree:
+    fn: Callable[..., Any], replacer: bind.ReductionReplacer | None, /, *args: Any, **kwargs: Any
+) -> Any:
     with bind.replacing_reductions(replacer):
         return fn(*args, **kwargs)
 

@@ -16,7 +16,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import sharding_from_type
 from jaxpool._arguments.sizes import (
     Axes,
-    Size,
+    Shape,
     check_bool,
     check_choice,
     check_fits_int32_indices,
@@ -185,7 +185,7 @@ def adaptive_avg_pool(
     return y
 
 
-def _check_pooled_axes(axes: Axes, shape: Sequence[Size]) -> tuple[int, ...]:
+def _check_pooled_axes(axes: Axes, shape: Shape) -> tuple[int, ...]:
     """`axes` as non-negative ints; None is all axes of x except the first and the last."""
     if axes is None and len(shape) < 3:
         rule = "an array of at least 3 axes, batch, pooled and channels"

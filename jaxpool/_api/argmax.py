@@ -16,7 +16,7 @@ from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,
     Padding,
-    Size,
+    Shape,
     check_fits_int32_indices,
     checked_tuple,
     example_axes,
@@ -161,9 +161,7 @@ def max_unpool(
     return apply(Unpool(pooled_axes, sizes), y, positions)
 
 
-def _check_pooled_sizes_only(
-    spatial_shape: Sequence[int], shape: Sequence[Size], axes: Axes
-) -> None:
+def _check_pooled_sizes_only(spatial_shape: Sequence[int], shape: Shape, axes: Axes) -> None:
     """Raise if `spatial_shape` is the shape of the whole result instead of the sizes of its unpooled axes."""
     ndim = len(shape)
     pooled_axes = example_axes(ndim) if axes is None else normalise_axes(axes, ndim, None, "y")

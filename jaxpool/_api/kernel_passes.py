@@ -33,6 +33,7 @@ from jaxpool._plan.problem import Platform
 
 # Prefixes of the names of primitives that XLA does not fuse into the operation that uses their result.
 NOT_FUSED = ("arg", "conv_", "cum", "dot_general", "jaxpool_", "reduce", "scatter", "sort", "top_k")
+ArrayTypes = Sequence[jax.ShapeDtypeStruct]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +61,7 @@ class PoolPasses:
     backward: Passes = ()  # computes the input cotangents
 
 
-def residual_types(
-    op: Op, argument_types: Sequence[jax.ShapeDtypeStruct]
-) -> tuple[jax.ShapeDtypeStruct, ...]:
+def residual_types(op: Op, argument_types: ArrayTypes) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Types of the arrays that an op saves for its backward pass, given the types of its arguments; () for integers."""
     if not _is_differentiable(op, argument_types):
         return ()
@@ -70,15 +69,12 @@ def residual_types(
     return tuple(jax.tree.leaves(residual))
 
 
-def _is_differentiable(op: Op, argument_types: Sequence[jax.ShapeDtypeStruct]) -> bool:
+def _is_differentiable(op: Op, argument_types: ArrayTypes) -> bool:
     return all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in argument_types[: op.num_inputs])
 
 
 def passes_of_op(
-    platform: Platform,
-    op: Op,
-    argument_types: Sequence[jax.ShapeDtypeStruct],
-    directions: Collection[Direction],
+    platform: Platform, op: Op, argument_types: ArrayTypes, directions: Collection[Direction]
 ) -> PoolPasses:
     """The memory passes of an op in the given `directions`, for arguments of `argument_types`."""
     inputs = argument_types[: op.num_inputs]
@@ -108,10 +104,7 @@ def passes_of_equation(platform: Platform, equation: core.JaxprEqn) -> Passes:
 
 
 def _passes_of_function(
-    platform: Platform,
-    types: Sequence[object],
-    function: Callable[..., object],
-    *arg_types: object,
+    platform: Platform, types: Sequence[object], function: Callable[..., Any], *arg_types: object
 ) -> Passes:
     """The passes of `function` over arrays at least as large as the smallest of `types`, inputs and outputs."""
     jaxpr = jax.make_jaxpr(function)(*arg_types).jaxpr
@@ -129,7 +122,7 @@ class _SourceRead(NamedTuple):
     primitive_name: str
 
 
-Variable = Any  # core.Var or core.Literal, whose `aval` jax types without a shape
+Variables = Sequence[Any]  # of core.Var and core.Literal, whose `aval` jax types without a shape
 Reads = frozenset[_SourceRead]
 ReadsList = list[Reads | None]  # one entry per variable, None for a constant
 NO_READS: Reads = frozenset()
@@ -150,7 +143,7 @@ class _PassCollector:
         self.num_jaxprs += 1
         jaxpr_number = self.num_jaxprs
 
-        def reads_of(variables: Sequence[Variable]) -> ReadsList:
+        def reads_of(variables: Variables) -> ReadsList:
             return [
                 None if isinstance(x, core.Literal) else reads_by_variable.get(x) for x in variables
             ]
@@ -162,7 +155,7 @@ class _PassCollector:
                 reads_by_variable.update(zip(equation.outvars, output_reads, strict=True))
         return reads_of(jaxpr.outvars)
 
-    def end_passes(self, result_reads: ReadsList, variables: Sequence[Variable]) -> ReadsList:
+    def end_passes(self, result_reads: ReadsList, variables: Variables) -> ReadsList:
         """Append the passes that compute `variables` from `result_reads` and store them."""
         self.num_stores += 1
         # One loop computes all results of one shape.
@@ -172,7 +165,7 @@ class _PassCollector:
             self._add_pass(NO_READS.union(*[reads for reads, _ in group]), [x for _, x in group])
         return [None if reads is None else NO_READS for reads in result_reads]
 
-    def _add_pass(self, reads: Reads, written_variables: Sequence[Variable] = ()) -> None:
+    def _add_pass(self, reads: Reads, written_variables: Variables = ()) -> None:
         """Append a pass over those of `reads` that no earlier pass has; passes over small arrays are skipped."""
         reads -= self.listed_reads
         self.listed_reads |= reads
@@ -188,7 +181,7 @@ class _PassCollector:
         self.passes.append(_make_pass(axes, _max_reads_per_array(reads), how, written_variables))
 
     def _reads_of_outputs(
-        self, equation: core.JaxprEqn, operand_reads: ReadsList, jaxpr_number: int
+        self, equation: Any, operand_reads: ReadsList, jaxpr_number: int
     ) -> ReadsList:
         """The reads that each output of an equation is computed from. Appends the passes that end at the equation."""
         name, outs = equation.primitive.name, equation.outvars
@@ -250,7 +243,7 @@ class _PassCollector:
         )
 
     def _reads_of_call(
-        self, equation: core.JaxprEqn, jaxpr: core.Jaxpr, operand_reads: ReadsList
+        self, equation: Any, jaxpr: core.Jaxpr, operand_reads: ReadsList
     ) -> ReadsList:
         """The reads of the results of a call in a jaxpr. Results of a call that XLA does not inline are stored."""
         num_passes, reads = len(self.passes), self.read_jaxpr(jaxpr, operand_reads)
@@ -261,9 +254,7 @@ class _PassCollector:
             self.passes.append(_make_pass((), 1, "elementwise", equation.outvars))
         return reads
 
-    def _add_control_flow_passes(
-        self, equation: core.JaxprEqn, operand_reads: ReadsList
-    ) -> ReadsList:
+    def _add_control_flow_passes(self, equation: Any, operand_reads: ReadsList) -> ReadsList:
         """Append the passes of a loop body, or of the shortest branch of a conditional."""
         params, operand_reads = equation.params, self.end_passes(operand_reads, equation.invars)
         if equation.primitive.name == "scan":
@@ -294,9 +285,7 @@ def _max_reads_per_array(reads: Reads) -> int:
     return max(Counter(read.source_array for read in reads).values(), default=0)
 
 
-def _make_pass(
-    axes: Sequence[int], terms: Size, how: str, written_variables: Sequence[Variable]
-) -> Pass:
+def _make_pass(axes: Sequence[int], terms: Size, how: str, written_variables: Variables) -> Pass:
     avals = [x.aval for x in written_variables]
     writes = tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals)
     return Pass(tuple(axes), terms, how, writes)

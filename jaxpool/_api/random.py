@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 from jax import Array
@@ -24,7 +25,7 @@ from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,
     Padding,
-    Size,
+    Shape,
     check_fits_int32_indices,
     checked_tuple,
     ints_per_axis,
@@ -128,19 +129,17 @@ def fractional_avg_pool(
 
 
 def _fractional_pool(
-    op_type: type[FractionalMax] | type[FractionalMean],
+    op_type: type[FractionalMax | FractionalMean],
     key: ArrayArgument,
     x: ArrayArgument,
-    window_shape: IntOrInts,
-    output_shape: Sequence[int],
-    axes: Axes,
+    *geometry: Any,
 ) -> Array:
-    """The fractional pool of x."""
+    """The fractional pool of x; `geometry` are the arguments of `make_fractional_op` after the shape."""
     key = as_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
-    op = make_fractional_op(shape, window_shape, output_shape, axes)
+    op = make_fractional_op(shape, *geometry)
     check_unsharded(x, *op.window.axes)
     if op_type is FractionalMax:
         check_fits_int32_indices("x", op.window.input_shape)
@@ -156,7 +155,7 @@ def _fractional_pool(
 
 
 def make_fractional_op(
-    shape: Sequence[Size],
+    shape: Shape,
     window_shape: IntOrInts,
     output_shape: Sequence[int],
     axes: Axes,

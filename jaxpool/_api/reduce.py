@@ -24,7 +24,7 @@ from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import sharding_from_type
 from jaxpool._arguments.sizes import (
-    Size,
+    Shape,
     check_bool,
     check_choice,
     check_fits_uint32_indices,
@@ -43,7 +43,7 @@ from jaxpool._shards.whole import reduce_sharded
 AxisArgument = int | Sequence[int] | None
 
 
-def normalise_reduced_axes(axis: Any, shape: Sequence[Size]) -> tuple[int, ...]:
+def normalise_reduced_axes(axis: Any, shape: Shape) -> tuple[int, ...]:
     """`axis` as distinct non-negative ints; None is all axes. Raises if the size of one of the axes is symbolic."""
     ndim = len(shape)
     rule = f"None, an int or distinct ints from {-ndim} to {ndim - 1}" if ndim else "None or ()"

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec, reshard
 from jax.typing import DTypeLike
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import Size
+from jaxpool._arguments.sizes import Shape
 
 
 class SupportsJaxArray(Protocol):
@@ -237,11 +237,7 @@ def checked_float(
 
 
 def as_coefficient(
-    arg_name: str,
-    value: object,
-    rule: str,
-    is_valid: FloatPredicate,
-    output_shape: tuple[Size, ...],
+    arg_name: str, value: object, rule: str, is_valid: FloatPredicate, output_shape: Shape
 ) -> tuple[float | None, tuple[Array, ...]]:
     """`value` as (number, ()), or (None, (array,)) with the rank of `output_shape`; elements are not checked."""
     if not is_array(value) or isinstance(value, np.generic):
@@ -260,7 +256,7 @@ def as_coefficient(
 
 
 def as_broadcast_mask(
-    where: object, shape: Sequence[Size], arg_name: str = "where", output_shape: Sequence[Size] = ()
+    where: object, shape: Shape, arg_name: str = "where", output_shape: Shape = ()
 ) -> Array:
     """The mask `where` as a boolean array that broadcasts to `shape`, the shape of x, and has its rank.
 
@@ -284,14 +280,14 @@ def as_broadcast_mask(
     return lax.expand_dims(mask, range(len(shape) - mask.ndim))
 
 
-def _broadcasts_to(shape: Sequence[Size], target_shape: Sequence[Size]) -> bool:
+def _broadcasts_to(shape: Shape, target_shape: Shape) -> bool:
     try:
         return bool(jnp.broadcast_shapes(tuple(shape), tuple(target_shape)) == tuple(target_shape))
     except ValueError:
         return False
 
 
-def _matching_axes_hint(arg_name: str, mask_shape: Sequence[Size], shape: Sequence[Size]) -> str:
+def _matching_axes_hint(arg_name: str, mask_shape: Shape, shape: Shape) -> str:
     """A hint that names axes of x, of the given `shape`, that the axes of a mask would match; "" if none do."""
     ndim = len(shape)
     if ndim > 6 or len(mask_shape) > ndim:  # permutations of more axes take long

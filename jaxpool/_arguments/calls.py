@@ -25,10 +25,7 @@ ARGS_SHOWN_AS_VALUE = ("window_shape", "output_shape", "spatial_shape", "levels"
 
 
 def clearer_error(
-    error: Exception,
-    function: Callable[..., object],
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
+    error: Exception, function: Callable[..., object], args: tuple, kwargs: dict[str, object]
 ) -> Exception | None:
     """The error that the user sees instead of `error`, raised by a call of `function`; None for `error` itself."""
     name = _public_name(function)

@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import Size, is_int
+from jaxpool._arguments.sizes import Shape, Size, is_int
 
 MeshAxes = tuple[tuple[str, ...], ...]  # the mesh axes that shard each of some array axes
 
@@ -38,13 +38,13 @@ class ArraySharding:
         """Number of shards along an axis of the array."""
         return math.prod(self.mesh.shape[name] for name in self.mesh_axes[axis])
 
-    def global_shape(self, shape: Sequence[Size]) -> tuple[Size, ...]:
+    def global_shape(self, shape: Shape) -> tuple[Size, ...]:
         """The global shape of an array of `shape`, which is the shape of one shard if `is_manual`."""
         if not self.is_manual:
             return tuple(shape)
         return tuple(size * self.num_shards(axis) for axis, size in enumerate(shape))
 
-    def operand_sharding(self, shape: Sequence[Size]) -> ArraySharding:
+    def operand_sharding(self, shape: Shape) -> ArraySharding:
         """The sharding of an operand of `shape`, whose last axes are those of the array; leading axes may be added.
 
         Axes that cannot be split, such as those of size 1, are not sharded.

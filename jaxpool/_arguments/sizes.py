@@ -37,6 +37,7 @@ Padding = str | int | Sequence[int] | Sequence[tuple[int, int]]
 IntOrInts = int | Sequence[int] | np.ndarray
 Axes = tuple[int, ...] | None
 Size = Any  # an int, or a symbolic size of `jax.export`, which has no public type
+Shape = Sequence[Size]
 PADDING_MODES = ("VALID", "SAME", "SAME_LOWER")
 
 
@@ -259,7 +260,7 @@ def padding_pairs(padding: object, num_axes: int) -> tuple[tuple[int, int], ...]
 
 
 def static_sizes(
-    shape: Sequence[Size], axes: Sequence[int], *, min_size: int = 1, arg_name: str = "x"
+    shape: Shape, axes: Sequence[int], *, min_size: int = 1, arg_name: str = "x"
 ) -> tuple[int, ...]:
     """The sizes of the pooled `axes`. Raises if a size is symbolic or less than `min_size`, which is 0 or 1."""
     for axis in axes:

@@ -23,7 +23,7 @@ from jaxpool._arguments.sharding import (
     multiples_near,
     sharding_from_type,
 )
-from jaxpool._arguments.sizes import Size
+from jaxpool._arguments.sizes import Shape
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._ops.apply import Autodiff, call_in_reverse_mode
 from jaxpool._shards.halo import Halo, ShardedWindows
@@ -110,12 +110,10 @@ def run_on_shards(
 
 
 # A function from the shape of an array to the `Window` over the array
-WindowFn = Callable[[Sequence[Size]], Window]
+WindowFn = Callable[[Shape], Window]
 
 
-def split_windows(
-    sharding: ArraySharding, shape: Sequence[Size], window_fn: WindowFn
-) -> ShardedWindows:
+def split_windows(sharding: ArraySharding, shape: Shape, window_fn: WindowFn) -> ShardedWindows:
     """The windows of a pool over the shards of an array; `shape` is the shape of a shard inside a `shard_map`.
 
     Raises `ArgumentError` if shards would differ in size.
@@ -144,7 +142,7 @@ def sharded_windows(x: Array, window: Window) -> ShardedWindows | None:
     if sharding is None:
         return None
 
-    def window_fn(shape: Sequence[Size]) -> Window:
+    def window_fn(shape: Shape) -> Window:
         if [shape[axis] for axis in window.axes] == list(window.input_shape):
             return window
         return make_window(

@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.sharding import ArraySharding, MeshAxes
 from jaxpool._kernels import dtypes, slices
-from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype
+from jaxpool._kernels.dtypes import DType, Kind, Ties, accumulator_dtype
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.ranged import zeros_with_tangent
 from jaxpool._ops.reduction import MeanReduction, NumTied, Reduction
@@ -78,12 +78,7 @@ def _is_first(
 
 
 def _mean(
-    axes: tuple[int, ...],
-    mesh_axes: MeshAxes,
-    size: int,
-    dtype: dtypes.DType,
-    x: Array,
-    *mask: Array,
+    axes: tuple[int, ...], mesh_axes: MeshAxes, size: int, dtype: DType, x: Array, *mask: Array
 ) -> Array:
     mesh_names = sum(mesh_axes, ())
     wide_x = x.astype(dtype)
