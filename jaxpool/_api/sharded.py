@@ -99,12 +99,7 @@ def sharded(
 class _ShardedPool(FunctionWrapper):
     """The result of `sharded`: a callable that runs `pool` on an array sharded by `mesh` and `spec`."""
 
-    def __init__(
-        self,
-        pool: Callable[..., PyTree],
-        mesh: Mesh | AbstractMesh | None,
-        spec: PartitionSpec | None,
-    ) -> None:
+    def __init__(self, pool: Callable[..., PyTree], mesh: object, spec: object) -> None:
         super().__init__(pool, functools.partial(_ShardedPool, mesh=mesh, spec=spec))
         self._pool, self._mesh, self._spec = pool, mesh, spec
 
