@@ -6,6 +6,9 @@ Written by `python -m tests.docs.written`. The comment above a function names th
 from collections.abc import Callable
 from collections.abc import Sequence
 from jax import Array
+from jax.sharding import AbstractMesh
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec
 from jaxpool._accelerate.accelerate import F
 from jaxpool._accelerate.bind import ReportCallback
 from jaxpool._api.peaks import PeakTies
@@ -14,6 +17,9 @@ from jaxpool._api.rank import MedianMethod
 from jaxpool._api.reduce import AxisArgument
 from jaxpool._api.sharded import P
 from jaxpool._api.sharded import R
+from jaxpool._arguments.arrays import ArrayArgument
+from jaxpool._arguments.arrays import MaskArgument
+from jaxpool._arguments.arrays import PyTree
 from jaxpool._arguments.sizes import Axes
 from jaxpool._arguments.sizes import IntOrInts
 from jaxpool._arguments.sizes import Padding
@@ -21,7 +27,6 @@ from jaxpool._geometry.adaptive import OutputSizes
 from jaxpool._kernels.dtypes import Ties
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.cumulative import FirstOrLast
-from typing import Any
 from typing import Literal
 from typing import overload
 import contextlib
@@ -218,7 +223,7 @@ def accelerated(*, report: ReportCallback | None = None) -> contextlib.AbstractC
 
 # jaxpool/_api/adaptive.py
 def adaptive_avg_pool(
-    x: Any, output_shape: OutputSizes, *, axes: Axes = None, autodiff: Autodiff = "vjp"
+    x: ArrayArgument, output_shape: OutputSizes, *, axes: Axes = None, autodiff: Autodiff = "vjp"
 ) -> Array:
     """Computes the average of each window, for `output_shape` windows per axis.
 
@@ -256,7 +261,7 @@ def adaptive_avg_pool(
 
 # jaxpool/_api/adaptive.py
 def adaptive_max_pool(
-    x: Any,
+    x: ArrayArgument,
     output_shape: OutputSizes,
     *,
     axes: Axes = None,
@@ -303,7 +308,7 @@ def adaptive_max_pool(
 
 # jaxpool/_api/adaptive.py
 def adaptive_max_pool_with_argmax(
-    x: Any,
+    x: ArrayArgument,
     output_shape: OutputSizes,
     *,
     axes: Axes = None,
@@ -345,7 +350,7 @@ def adaptive_max_pool_with_argmax(
 
 # jaxpool/_api/avg_pool.py
 def avg_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -354,7 +359,7 @@ def avg_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     divisor: float | None = None,
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -403,7 +408,7 @@ def avg_pool(
 
 # jaxpool/_api/blur.py
 def blur_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "SAME",
@@ -446,11 +451,11 @@ def blur_pool(
 
 # jaxpool/_api/cumulative.py
 def cummax(
-    x: Any,
+    x: ArrayArgument,
     axis: int = -1,
     *,
     reverse: bool = False,
-    reset: Any = None,
+    reset: MaskArgument = None,
     ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -496,11 +501,11 @@ def cummax(
 
 # jaxpool/_api/cumulative.py
 def cummax_with_argmax(
-    x: Any,
+    x: ArrayArgument,
     axis: int = -1,
     *,
     reverse: bool = False,
-    reset: Any = None,
+    reset: MaskArgument = None,
     ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
@@ -540,11 +545,11 @@ def cummax_with_argmax(
 
 # jaxpool/_api/cumulative.py
 def cummin(
-    x: Any,
+    x: ArrayArgument,
     axis: int = -1,
     *,
     reverse: bool = False,
-    reset: Any = None,
+    reset: MaskArgument = None,
     ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -583,11 +588,11 @@ def cummin(
 
 # jaxpool/_api/cumulative.py
 def cummin_with_argmax(
-    x: Any,
+    x: ArrayArgument,
     axis: int = -1,
     *,
     reverse: bool = False,
-    reset: Any = None,
+    reset: MaskArgument = None,
     ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
@@ -627,8 +632,8 @@ def cummin_with_argmax(
 
 # jaxpool/_api/morphology.py
 def dilate(
-    x: Any,
-    kernel: Any,
+    x: ArrayArgument,
+    kernel: ArrayArgument,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
@@ -680,8 +685,8 @@ def dilate(
 
 # jaxpool/_api/morphology.py
 def erode(
-    x: Any,
-    kernel: Any,
+    x: ArrayArgument,
+    kernel: ArrayArgument,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
@@ -727,7 +732,9 @@ def erode(
     """
 
 # jaxpool/_api/elementwise.py
-def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+def fmax(
+    x: ArrayArgument, y: ArrayArgument, *, ties: Ties = "split", autodiff: Autodiff = "vjp"
+) -> Array:
     """Computes the elementwise maximum of two arrays, ignoring NaN.
 
     `z[i] = max(x[i], y[i])`; the arrays broadcast. The result is NaN only where both are NaN.
@@ -760,7 +767,9 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     """
 
 # jaxpool/_api/elementwise.py
-def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+def fmin(
+    x: ArrayArgument, y: ArrayArgument, *, ties: Ties = "split", autodiff: Autodiff = "vjp"
+) -> Array:
     """Computes the elementwise minimum of two arrays, ignoring NaN.
 
     `z[i] = min(x[i], y[i])`; the arrays broadcast. The result is NaN only where both are NaN.
@@ -791,7 +800,12 @@ def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
 
 # jaxpool/_api/random.py
 def fractional_avg_pool(
-    key: Any, x: Any, window_shape: IntOrInts, output_shape: tuple[int, ...], *, axes: Axes = None
+    key: ArrayArgument,
+    x: ArrayArgument,
+    window_shape: IntOrInts,
+    output_shape: tuple[int, ...],
+    *,
+    axes: Axes = None,
 ) -> Array:
     """Computes the average of windows at pseudo-random distances.
 
@@ -829,7 +843,12 @@ def fractional_avg_pool(
 
 # jaxpool/_api/random.py
 def fractional_max_pool(
-    key: Any, x: Any, window_shape: IntOrInts, output_shape: tuple[int, ...], *, axes: Axes = None
+    key: ArrayArgument,
+    x: ArrayArgument,
+    window_shape: IntOrInts,
+    output_shape: tuple[int, ...],
+    *,
+    axes: Axes = None,
 ) -> Array:
     """Computes the largest element of windows at pseudo-random distances.
 
@@ -869,8 +888,8 @@ def fractional_max_pool(
 
 # jaxpool/_api/soft.py
 def gem_pool(
-    x: Any,
-    p: float | Array,
+    x: ArrayArgument,
+    p: float | ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -931,7 +950,7 @@ def gem_pool(
 
 # jaxpool/_api/adaptive.py
 def global_avg_pool(
-    x: Any, *, axes: Axes = None, where: Any = None, keepdims: bool = False
+    x: ArrayArgument, *, axes: Axes = None, where: MaskArgument = None, keepdims: bool = False
 ) -> Array:
     """Computes the average over whole axes.
 
@@ -968,7 +987,12 @@ def global_avg_pool(
 
 # jaxpool/_api/adaptive.py
 def global_max_pool(
-    x: Any, *, axes: Axes = None, where: Any = None, keepdims: bool = False, ties: Ties = "first"
+    x: ArrayArgument,
+    *,
+    axes: Axes = None,
+    where: MaskArgument = None,
+    keepdims: bool = False,
+    ties: Ties = "first",
 ) -> Array:
     """Computes the largest element over whole axes.
 
@@ -1007,7 +1031,7 @@ def global_max_pool(
     """
 
 # jaxpool/_api/rank.py
-def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
+def k_max_pool(x: ArrayArgument, k: int, *, axis: int = -2) -> Array:
     """Selects the k largest elements along an axis, in their original order.
 
     Gradient: each cotangent goes to its element, all other elements get zeros. Of equal elements the first are
@@ -1066,7 +1090,7 @@ def keep_memory() -> bool:
 
 # jaxpool/_api/peaks.py
 def local_maxima(
-    x: Any, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
+    x: ArrayArgument, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
 ) -> Array:
     """Marks each element that is the largest of its window, such as the peaks of a heatmap.
 
@@ -1105,7 +1129,7 @@ def local_maxima(
 
 # jaxpool/_api/peaks.py
 def local_minima(
-    x: Any, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
+    x: ArrayArgument, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
 ) -> Array:
     """Marks each element that is the smallest of its window.
 
@@ -1137,16 +1161,16 @@ def local_minima(
 
 # jaxpool/_api/soft.py
 def logsumexp_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    temperature: float | Array = 1.0,
+    temperature: float | ArrayArgument = 1.0,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
 ) -> Array:
     """Computes a smooth maximum of each window, the logarithm of the sum of its exponentials.
 
@@ -1198,7 +1222,7 @@ def logsumexp_pool(
 
 # jaxpool/_api/soft.py
 def lp_pool(
-    x: Any,
+    x: ArrayArgument,
     p: float,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
@@ -1207,7 +1231,7 @@ def lp_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
 ) -> Array:
     """Computes the p-norm of each window.
 
@@ -1254,12 +1278,12 @@ def lp_pool(
 
 # jaxpool/_api/reduce.py
 def max(
-    x: Any,
+    x: ArrayArgument,
     axis: AxisArgument = None,
     *,
     keepdims: bool = False,
-    where: Any = None,
-    initial: Any = None,
+    where: MaskArgument = None,
+    initial: ArrayArgument | float | None = None,
     ties: Ties = "split",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -1303,7 +1327,7 @@ def max(
 
 # jaxpool/_api/blur.py
 def max_blur_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     blur_shape: IntOrInts,
     strides: IntOrInts | None,
@@ -1344,7 +1368,7 @@ def max_blur_pool(
 
 # jaxpool/_api/max_pool.py
 def max_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -1352,7 +1376,7 @@ def max_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -1410,7 +1434,7 @@ def max_pool(
 
 # jaxpool/_api/argmax.py
 def max_pool_with_argmax(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -1462,7 +1486,9 @@ def max_pool_with_argmax(
     """
 
 # jaxpool/_api/argmax.py
-def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes = None) -> Array:
+def max_unpool(
+    y: ArrayArgument, indices: ArrayArgument, spatial_shape: Sequence[int], *, axes: Axes = None
+) -> Array:
     """Puts each element at its position from `max_pool_with_argmax`, and zeros elsewhere.
 
     `x[b, h, w, c] = y[b, i, j, c]` for the last (i, j) in row-major order with `indices[b, i, j, c] == h * W + w`,
@@ -1500,7 +1526,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     """
 
 # jaxpool/_api/elementwise.py
-def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+def maximum(*xs: ArrayArgument | float, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two or more arrays.
 
     `y[i] = max(x1[i], x2[i], ...)`; the arrays broadcast.
@@ -1533,7 +1559,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     """
 
 # jaxpool/_api/reduce.py
-def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Array:
+def maxout(x: ArrayArgument, groups: int, *, axis: int = -1, ties: Ties = "split") -> Array:
     """Computes the maximum of each group of neighbouring elements along an axis, the maxout unit.
 
     `y[..., g] = max over j < k of x[..., g * k + j]`, with G groups and `k = size / G`.
@@ -1567,7 +1593,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
 
 # jaxpool/_api/rank.py
 def median_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -1575,7 +1601,7 @@ def median_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     method: MedianMethod = "higher",
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
@@ -1629,12 +1655,12 @@ def median_pool(
 
 # jaxpool/_api/reduce.py
 def min(
-    x: Any,
+    x: ArrayArgument,
     axis: AxisArgument = None,
     *,
     keepdims: bool = False,
-    where: Any = None,
-    initial: Any = None,
+    where: MaskArgument = None,
+    initial: ArrayArgument | float | None = None,
     ties: Ties = "split",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -1674,7 +1700,7 @@ def min(
 
 # jaxpool/_api/max_pool.py
 def min_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -1682,7 +1708,7 @@ def min_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -1723,7 +1749,7 @@ def min_pool(
     """
 
 # jaxpool/_api/elementwise.py
-def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+def minimum(*xs: ArrayArgument | float, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two or more arrays.
 
     `y[i] = min(x1[i], x2[i], ...)`; the arrays broadcast.
@@ -1753,11 +1779,11 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
 # jaxpool/_api/regions.py
 def multilevel_roi_align(
-    features: Sequence[Any],
-    boxes: Any,
+    features: Sequence[ArrayArgument],
+    boxes: ArrayArgument,
     output_shape: IntOrInts,
     *,
-    batch_indices: Any = None,
+    batch_indices: ArrayArgument | None = None,
     spatial_scale: float = 0.25,
     canonical_size: float = 224.0,
     canonical_level: int = 4,
@@ -1805,7 +1831,7 @@ def multilevel_roi_align(
     """
 
 # jaxpool/_api/plan_of.py
-def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
+def plan_of(fn: Callable[..., PyTree]) -> Callable[..., Plans]:
     """Returns a function that lists how each pool in `fn` is computed: its caller, its residual and its passes.
 
     `plan_of(fn)(*args)` traces `fn(*args)` and computes nothing, so arrays can be `jax.ShapeDtypeStruct`. `fn` is a
@@ -1849,7 +1875,7 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
 
 # jaxpool/_api/rank.py
 def rank_pool(
-    x: Any,
+    x: ArrayArgument,
     rank: int,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
@@ -1858,7 +1884,7 @@ def rank_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -1899,11 +1925,11 @@ def rank_pool(
 
 # jaxpool/_api/regions.py
 def roi_align(
-    x: Any,
-    boxes: Any,
+    x: ArrayArgument,
+    boxes: ArrayArgument,
     output_shape: IntOrInts,
     *,
-    batch_indices: Any = None,
+    batch_indices: ArrayArgument | None = None,
     spatial_scale: float = 1.0,
     samples: int = 2,
     aligned: bool = True,
@@ -1961,11 +1987,11 @@ def roi_align(
 
 # jaxpool/_api/regions.py
 def roi_max_pool(
-    x: Any,
-    boxes: Any,
+    x: ArrayArgument,
+    boxes: ArrayArgument,
     output_shape: IntOrInts,
     *,
-    batch_indices: Any = None,
+    batch_indices: ArrayArgument | None = None,
     spatial_scale: float = 1.0,
     ties: Ties = "first",
 ) -> Array:
@@ -2020,12 +2046,12 @@ def roi_max_pool(
 
 # jaxpool/_api/segments.py
 def segment_logsumexp(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
     temperature: float = 1.0,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
 ) -> Array:
     """Computes a smooth maximum of each segment, the logarithm of the sum of the exponentials of its rows.
@@ -2065,11 +2091,11 @@ def segment_logsumexp(
 
 # jaxpool/_api/segments.py
 def segment_max(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
     ties: Ties = "split",
 ) -> Array:
@@ -2111,11 +2137,11 @@ def segment_max(
 
 # jaxpool/_api/segments.py
 def segment_max_with_argmax(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
     ties: Ties = "first",
 ) -> tuple[Array, Array]:
@@ -2156,11 +2182,11 @@ def segment_max_with_argmax(
 
 # jaxpool/_api/segments.py
 def segment_mean(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
 ) -> Array:
     """Computes the mean of the rows of each segment, element by element.
@@ -2196,11 +2222,11 @@ def segment_mean(
 
 # jaxpool/_api/segments.py
 def segment_min(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
     ties: Ties = "split",
 ) -> Array:
@@ -2238,12 +2264,12 @@ def segment_min(
 
 # jaxpool/_api/segments.py
 def segment_softmax(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
     temperature: float = 1.0,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
 ) -> Array:
     """Computes the softmax over the rows of each segment, element by element.
@@ -2284,11 +2310,11 @@ def segment_softmax(
 
 # jaxpool/_api/segments.py
 def segment_sum(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
 ) -> Array:
     """Computes the sum of the rows of each segment, element by element.
@@ -2322,7 +2348,12 @@ def segment_sum(
     """
 
 # jaxpool/_api/sharded.py
-def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Callable[P, R]:
+def sharded(
+    pool: Callable[P, R],
+    *,
+    mesh: Mesh | AbstractMesh | None = None,
+    spec: PartitionSpec | None = None,
+) -> Callable[P, R]:
     """Returns a version of `pool` for arrays that are sharded along the pooled axes.
 
     `y = sharded(pool, spec=spec)(x, ...)` is `y = pool(x, ...)`, where x is sharded by `spec`, and y has the same
@@ -2375,16 +2406,16 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
 
 # jaxpool/_api/soft.py
 def softmax_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    temperature: float | Array = 1.0,
+    temperature: float | ArrayArgument = 1.0,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
 ) -> Array:
     """Computes the mean of each window, weighted by the softmax of its elements (SoftPool).
 
@@ -2429,7 +2460,11 @@ def softmax_pool(
 
 # jaxpool/_api/adaptive.py
 def spatial_pyramid_pool(
-    x: Any, levels: Sequence[int], *, kind: Literal["max", "avg"] = "max", axes: Axes = None
+    x: ArrayArgument,
+    levels: Sequence[int],
+    *,
+    kind: Literal["max", "avg"] = "max",
+    axes: Axes = None,
 ) -> Array:
     """Computes adaptive pools of several sizes, joined into a vector whose length does not depend on the size of x.
 
@@ -2467,8 +2502,8 @@ def spatial_pyramid_pool(
 
 # jaxpool/_api/random.py
 def stochastic_pool(
-    key: Any,
-    x: Any,
+    key: ArrayArgument | None,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -2516,7 +2551,7 @@ def stochastic_pool(
 
 # jaxpool/_api/avg_pool.py
 def sum_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -2524,7 +2559,7 @@ def sum_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     autodiff: Autodiff = "vjp",
 ) -> Array:
     """Computes the sum of each window.

@@ -34,7 +34,7 @@ from jaxpool._arguments.calls import CONTEXT_MANAGER_HINTS, FunctionWrapper
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 @overload
@@ -154,7 +154,7 @@ class _AcceleratedContext(contextlib.AbstractContextManager[None]):
     def __exit__(self, *exc_info: Any) -> None:
         self._context.__exit__(*exc_info)
 
-    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+    def __call__(self, *_: object, **__: object) -> NoReturn:
         hint = CONTEXT_MANAGER_HINTS["accelerated"]
         raise TypeError(f"jaxpool.accelerated: what it returns cannot be called. {hint}")
 
@@ -162,7 +162,12 @@ class _AcceleratedContext(contextlib.AbstractContextManager[None]):
 class _AcceleratedFunction(FunctionWrapper):
     """`fn` and its tracing methods (`lower`, `trace`, `eval_shape`), run under `replacing_reductions`."""
 
-    def __init__(self, fn: Callable[..., Any], report: Any, replacer: Any) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        report: ReportCallback | None,
+        replacer: bind.ReductionReplacer | None,
+    ) -> None:
         super().__init__(fn, functools.partial(accelerate, report=report))
         self._fn, self._replacer = fn, replacer
         if not hasattr(fn, "__name__"):
@@ -190,7 +195,7 @@ def _replacer_with(report: ReportCallback | None) -> bind.ReductionReplacer | No
     return None if report is None else bind.ReductionReplacer(report)
 
 
-def _check_function(fn: Any) -> None:
+def _check_function(fn: object) -> None:
     function = _underlying_function(fn) if callable(fn) else None
     if not callable(fn):
         suggestion = "accelerate(model.apply)" if hasattr(fn, "apply") else "a train step or a loss"
@@ -221,7 +226,7 @@ def _underlying_function(fn: Any) -> Any:
     return fn if inspect.isfunction(fn) else type(fn).__call__
 
 
-def _is_model(fn: Any) -> bool:
+def _is_model(fn: object) -> bool:
     """Whether fn is a model: a module or layer of a known library, or a pytree with arrays."""
     if isinstance(fn, jax.tree_util.Partial):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -17,11 +17,13 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.extend import core
+from jax.typing import ArrayLike
 
 from jaxpool._accelerate.report import LaxReduction, format_caller_line
 from jaxpool._arguments.arrays import as_weakly_typed
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int
+from jaxpool._arguments.sizes import Size, is_int
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
@@ -31,7 +33,7 @@ from jaxpool._ops.apply import apply
 from jaxpool._shards.windowed import select_pool_by_type, sum_pool_by_type
 
 ReportCallback = Callable[[LaxReduction], object]
-Params = dict[str, Any]
+Params = dict[str, Any]  # the parameters of a primitive
 
 KIND_OF_PRIMITIVE = {
     lax.reduce_window_max_p: "max",
@@ -50,10 +52,12 @@ KNOWN_PARAMETERS = {
 _KIND_OF_BINARY_PRIMITIVE = {lax.max_p: "max", lax.min_p: "min", lax.add_p: "sum"}
 
 
-def describe_reduction(kind: str, x: Any, params: Params, reason: str | None) -> LaxReduction:
+def describe_reduction(
+    kind: str, x: jax.core.ShapedArray, params: Params, reason: str | None
+) -> LaxReduction:
     """The report of a reduction of an array of type `x`, with the line of the user's program that calls it."""
 
-    def ints_or_symbolic_sizes(values: Any) -> tuple[Any, ...]:
+    def ints_or_symbolic_sizes(values: Sequence[Size]) -> tuple[Size, ...]:
         return tuple(int(value) if is_int(value) else value for value in values)
 
     window_shape = ints_or_symbolic_sizes(params.get("window_dimensions", ()))
@@ -72,7 +76,9 @@ class ReductionReplacer:
         self._report = report
         self._reported_reductions: set[LaxReduction] = set()
 
-    def replace_reduction(self, kind: str, aval: Any, args: Any, params: Params) -> Array:
+    def replace_reduction(
+        self, kind: str, aval: jax.core.ShapedArray, args: Sequence[ArrayLike], params: Params
+    ) -> Array:
         """The reduction, computed by our pools. Raises `LeftToLaxError` for a reduction that our pools do not cover."""
         window = window_of_lax_reduction(kind, aval, params)
         x = jnp.asarray(args[0])
@@ -86,7 +92,9 @@ class ReductionReplacer:
             y = _combine_with_init(kind, y, jnp.asarray(init, x.dtype))
         return y
 
-    def report_reduction(self, kind: str, x: Any, params: Params, reason: str | None) -> None:
+    def report_reduction(
+        self, kind: str, x: jax.core.ShapedArray, params: Params, reason: str | None
+    ) -> None:
         """Report a reduction; equal reductions are reported once."""
         if self._report is None:
             return
@@ -107,7 +115,7 @@ _default_replacer = ReductionReplacer()
 _active_replacer = jax.make_user_context(None)
 _process_wide_replacer: ReductionReplacer | None = None
 _install_lock = threading.Lock()
-_dispatching_primitives: set[Any] = set()
+_dispatching_primitives: set[core.Primitive] = set()
 
 
 def is_disabled_by_environment() -> bool:
@@ -140,9 +148,11 @@ def install_dispatcher() -> None:
             _dispatching_primitives.add(primitive)
 
 
-def _make_dispatcher(primitive: Any, lax_bind: Callable[..., Any]) -> Callable[..., Any]:
+def _make_dispatcher(
+    primitive: core.Primitive, lax_bind: Callable[..., object]
+) -> Callable[..., object]:
     @functools.wraps(lax_bind)
-    def dispatch(*args: Any, **params: Any) -> Any:
+    def dispatch(*args: ArrayLike, **params: Any) -> object:
         replacer = _active_replacer.value or _process_wide_replacer
         if replacer is None or in_kernel.value:
             return lax_bind(*args, **params)
@@ -166,7 +176,7 @@ def _make_dispatcher(primitive: Any, lax_bind: Callable[..., Any]) -> Callable[.
     return dispatch
 
 
-def _init_changes_result(kind: str, x: Array, init: Any, has_padding: bool) -> bool:
+def _init_changes_result(kind: str, x: Array, init: ArrayLike, has_padding: bool) -> bool:
     """Whether the initial value can change the result. Raises `LeftToLaxError` for an unsupported value."""
     init_type = jax.typeof(init)
     if init_type.dtype != x.dtype or init_type.shape:
@@ -193,7 +203,7 @@ class LeftToLaxError(Exception):
     """Raised with the reason why a reduction is left to lax."""
 
 
-def check_known_parameters(primitive: Any, params: Params) -> None:
+def check_known_parameters(primitive: core.Primitive, params: Params) -> None:
     """Raise unless the parameters of `primitive` are those of `KNOWN_PARAMETERS`."""
     for names, problem in (
         (params.keys() - KNOWN_PARAMETERS[primitive], "has a parameter that is not known here"),
@@ -203,12 +213,12 @@ def check_known_parameters(primitive: Any, params: Params) -> None:
             raise LeftToLaxError(f"lax's {primitive} {problem}: {', '.join(sorted(names))}")
 
 
-def reduction_kind(primitive: Any, params: Params) -> str:
+def reduction_kind(primitive: core.Primitive, params: Params) -> str:
     """The kind of reduction: "max", "min", "sum" or "other"."""
     return KIND_OF_PRIMITIVE[primitive] or _kind_of_reducer_jaxpr(params.get("jaxpr"))
 
 
-def _kind_of_reducer_jaxpr(jaxpr: Any) -> str:
+def _kind_of_reducer_jaxpr(jaxpr: core.Jaxpr | None) -> str:
     if jaxpr is not None and len(jaxpr.invars) == 2 and len(jaxpr.eqns) == 1:
         (eqn,) = jaxpr.eqns
         reads_inputs = set(map(id, eqn.invars)) == set(map(id, jaxpr.invars))
@@ -217,7 +227,7 @@ def _kind_of_reducer_jaxpr(jaxpr: Any) -> str:
     return "other"
 
 
-def window_of_lax_reduction(kind: str, aval: Any, params: Params) -> Window:
+def window_of_lax_reduction(kind: str, aval: jax.core.ShapedArray, params: Params) -> Window:
     """The window of a reduction of an array like `aval`. Raises `LeftToLaxError` if our pools do not cover it."""
     if kind == "other":
         raise LeftToLaxError("the reduction is no max, min or sum of two numbers")

@@ -10,12 +10,13 @@ from typing import Any, Literal
 import jax
 from jax import Array, lax
 
-from jaxpool._arguments.arrays import as_array, as_broadcast_mask
+from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, as_array, as_broadcast_mask
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import sharding_from_type
 from jaxpool._arguments.sizes import (
     Axes,
+    Shape,
     check_bool,
     check_choice,
     check_fits_int32_indices,
@@ -38,7 +39,12 @@ from jaxpool._shards.whole import reduce_sharded
 
 
 def _adaptive_pool(
-    kind: Any, x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
+    kind: AdaptiveKind,
+    x: ArrayArgument,
+    output_shape: OutputSizes,
+    axes: Axes,
+    autodiff: Autodiff,
+    ties: Ties = "first",
 ) -> Any:
     """The adaptive pool of x of a `kind` that `adaptive_pool` names."""
     x = as_array(x)
@@ -56,7 +62,7 @@ def _adaptive_pool(
 
 @public
 def adaptive_max_pool(
-    x: Any,
+    x: ArrayArgument,
     output_shape: OutputSizes,
     *,
     axes: Axes = None,
@@ -101,7 +107,7 @@ def adaptive_max_pool(
 
 @public
 def adaptive_max_pool_with_argmax(
-    x: Any,
+    x: ArrayArgument,
     output_shape: OutputSizes,
     *,
     axes: Axes = None,
@@ -143,7 +149,7 @@ def adaptive_max_pool_with_argmax(
 
 @public
 def adaptive_avg_pool(
-    x: Any, output_shape: OutputSizes, *, axes: Axes = None, autodiff: Autodiff = "vjp"
+    x: ArrayArgument, output_shape: OutputSizes, *, axes: Axes = None, autodiff: Autodiff = "vjp"
 ) -> Array:
     """Computes the average of each window, for `output_shape` windows per axis.
 
@@ -179,7 +185,7 @@ def adaptive_avg_pool(
     return y
 
 
-def _check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
+def _check_pooled_axes(axes: Axes, shape: Shape) -> tuple[int, ...]:
     """`axes` as non-negative ints; None is all axes of x except the first and the last."""
     if axes is None and len(shape) < 3:
         rule = "an array of at least 3 axes, batch, pooled and channels"
@@ -192,7 +198,12 @@ def _check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _global_pool(
-    kind: Literal["max", "mean"], x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
+    kind: Literal["max", "mean"],
+    x: ArrayArgument,
+    axes: Axes,
+    where: MaskArgument,
+    keepdims: bool,
+    ties: Ties = "first",
 ) -> Array:
     x = as_array(x)
     pooled_axes = _check_pooled_axes(axes, x.shape)
@@ -208,7 +219,12 @@ def _global_pool(
 
 @public
 def global_max_pool(
-    x: Any, *, axes: Axes = None, where: Any = None, keepdims: bool = False, ties: Ties = "first"
+    x: ArrayArgument,
+    *,
+    axes: Axes = None,
+    where: MaskArgument = None,
+    keepdims: bool = False,
+    ties: Ties = "first",
 ) -> Array:
     """Computes the largest element over whole axes.
 
@@ -244,7 +260,7 @@ def global_max_pool(
 
 @public
 def global_avg_pool(
-    x: Any, *, axes: Axes = None, where: Any = None, keepdims: bool = False
+    x: ArrayArgument, *, axes: Axes = None, where: MaskArgument = None, keepdims: bool = False
 ) -> Array:
     """Computes the average over whole axes.
 
@@ -277,7 +293,11 @@ def global_avg_pool(
 
 @public
 def spatial_pyramid_pool(
-    x: Any, levels: Sequence[int], *, kind: Literal["max", "avg"] = "max", axes: Axes = None
+    x: ArrayArgument,
+    levels: Sequence[int],
+    *,
+    kind: Literal["max", "avg"] = "max",
+    axes: Axes = None,
 ) -> Array:
     """Computes adaptive pools of several sizes, joined into a vector whose length does not depend on the size of x.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from jax import Array
 
 from jaxpool._api.windowed import check_input
-from jaxpool._arguments.arrays import as_array, as_integer_array, concrete_values
+from jaxpool._arguments.arrays import ArrayArgument, as_array, as_integer_array, concrete_values
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import sharding_from_type
@@ -17,6 +16,7 @@ from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,
     Padding,
+    Shape,
     check_fits_int32_indices,
     checked_tuple,
     example_axes,
@@ -39,7 +39,7 @@ from jaxpool._shards.windowed import max_pool_with_position_of_shard
 
 @public
 def max_pool_with_argmax(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -102,7 +102,9 @@ def max_pool_with_position(
 
 
 @public
-def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes = None) -> Array:
+def max_unpool(
+    y: ArrayArgument, indices: ArrayArgument, spatial_shape: Sequence[int], *, axes: Axes = None
+) -> Array:
     """Puts each element at its position from `max_pool_with_argmax`, and zeros elsewhere.
 
     `x[b, h, w, c] = y[b, i, j, c]` for the last (i, j) in row-major order with `indices[b, i, j, c] == h * W + w`,
@@ -159,7 +161,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     return apply(Unpool(pooled_axes, sizes), y, positions)
 
 
-def _check_pooled_sizes_only(spatial_shape: Sequence[int], shape: Sequence[Any], axes: Any) -> None:
+def _check_pooled_sizes_only(spatial_shape: Sequence[int], shape: Shape, axes: Axes) -> None:
     """Raise if `spatial_shape` is the shape of the whole result instead of the sizes of its unpooled axes."""
     ndim = len(shape)
     pooled_axes = example_axes(ndim) if axes is None else normalise_axes(axes, ndim, None, "y")

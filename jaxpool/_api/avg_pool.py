@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.windowed import PoolInput, check_input
-from jaxpool._arguments.arrays import checked_float, wrong_dtype_error
+from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, checked_float, wrong_dtype_error
 from jaxpool._arguments.decorator import adds_in_float32, public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, check_bool
 from jaxpool._geometry.window import WindowArguments
@@ -23,7 +23,7 @@ from jaxpool._shards.windowed import sum_pool_of_shard
 @public
 @adds_in_float32
 def sum_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -31,7 +31,7 @@ def sum_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     autodiff: Autodiff = "vjp",
 ) -> Array:
     """Computes the sum of each window.
@@ -75,7 +75,7 @@ def _sum_pool(checked: PoolInput, x: Array, divisor: Divisor, autodiff: Autodiff
 
 
 def check_divisor(
-    divisor: Any, count_include_pad: Any, sum_dtype: Any
+    divisor: float | None, count_include_pad: bool, sum_dtype: dtypes.DType
 ) -> Literal["counted", "real"] | float:
     """Return "counted" (count with padding), "real" (count without padding), or `divisor`, in range of `sum_dtype`."""
     check_bool("count_include_pad", count_include_pad)
@@ -90,7 +90,7 @@ def check_divisor(
 @public
 @adds_in_float32
 def avg_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -99,7 +99,7 @@ def avg_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     divisor: float | None = None,
     autodiff: Autodiff = "vjp",
 ) -> Array:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jax import Array
 
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._api.windowed import check_input
+from jaxpool._arguments.arrays import ArrayArgument
 from jaxpool._arguments.decorator import adds_in_float32, public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, ints_per_axis
@@ -22,7 +21,7 @@ MAX_BLUR_TAPS = 1024  # limit of the sum of window sizes; each element adds a tr
 @public
 @adds_in_float32
 def blur_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "SAME",
@@ -59,7 +58,7 @@ def blur_pool(
 @public
 @adds_in_float32
 def max_blur_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     blur_shape: IntOrInts,
     strides: IntOrInts | None,
@@ -99,7 +98,9 @@ def max_blur_pool(
     return cast(_checked_blur_pool(y, blur_arguments, "blur_shape"), mean_dtype(x.dtype))
 
 
-def _checked_blur_pool(x: Any, arguments: WindowArguments, arg_name: str = "window_shape") -> Array:
+def _checked_blur_pool(
+    x: ArrayArgument, arguments: WindowArguments, arg_name: str = "window_shape"
+) -> Array:
     """The blur pool of x. Error messages call the argument `window_shape` `arg_name`."""
     checked = check_input(x, arguments)
     if sum(checked.window.window_shape) > MAX_BLUR_TAPS:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.reduce import normalise_reduced_axes
-from jaxpool._arguments.arrays import as_array, as_broadcast_mask
+from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, as_array, as_broadcast_mask
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sharding import check_unsharded
 from jaxpool._arguments.sizes import (
@@ -24,7 +22,13 @@ from jaxpool._ops.cumulative import FirstOrLast, RunningExtremum
 
 
 def _cumulative_op_and_arrays(
-    kind: Kind, x: Any, axis: Any, reverse: Any, reset: Any, ties: Any, autodiff: Any
+    kind: Kind,
+    x: ArrayArgument,
+    axis: int,
+    reverse: bool,
+    reset: MaskArgument,
+    ties: FirstOrLast,
+    autodiff: Autodiff,
 ) -> tuple[RunningExtremum, tuple[Array, ...]]:
     """The scan op and its operands: x and, if given, the `reset` mask broadcast to the size of x along `axis`."""
     x = as_array(x)
@@ -45,11 +49,11 @@ def _cumulative_op_and_arrays(
 
 @public
 def cummax(
-    x: Any,
+    x: ArrayArgument,
     axis: int = -1,
     *,
     reverse: bool = False,
-    reset: Any = None,
+    reset: MaskArgument = None,
     ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -83,11 +87,11 @@ def cummax(
 
 @public
 def cummin(
-    x: Any,
+    x: ArrayArgument,
     axis: int = -1,
     *,
     reverse: bool = False,
-    reset: Any = None,
+    reset: MaskArgument = None,
     ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -114,11 +118,11 @@ def cummin(
 
 @public
 def cummax_with_argmax(
-    x: Any,
+    x: ArrayArgument,
     axis: int = -1,
     *,
     reverse: bool = False,
-    reset: Any = None,
+    reset: MaskArgument = None,
     ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
@@ -147,11 +151,11 @@ def cummax_with_argmax(
 
 @public
 def cummin_with_argmax(
-    x: Any,
+    x: ArrayArgument,
     axis: int = -1,
     *,
     reverse: bool = False,
-    reset: Any = None,
+    reset: MaskArgument = None,
     ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 from jax import Array
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._arguments.arrays import as_real_array, as_weakly_typed, is_array, not_an_array_error
+from jaxpool._arguments.arrays import (
+    ArrayArgument,
+    as_real_array,
+    as_weakly_typed,
+    is_array,
+    not_an_array_error,
+)
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_choice
@@ -21,7 +26,7 @@ from jaxpool._ops.elementwise import Extremum, NaNOrder, match_shardings
 
 
 def _as_promoted_arrays(
-    kind: Kind, xs: tuple[Any, ...], arg_names: Sequence[str]
+    kind: Kind, xs: tuple[ArrayArgument | float, ...], arg_names: Sequence[str]
 ) -> tuple[list[Array], bool]:
     """`xs` as arrays, and whether the result is weakly typed. Strongly typed floats keep their dtype, for gradients."""
     if len(xs) < 2:
@@ -58,7 +63,11 @@ def _unshard_repeated_axes(x: Array, broadcast_shape: tuple[int, ...]) -> Array:
 
 
 def _elementwise_extremum(
-    kind: Kind, xs: tuple[Any, ...], ties: Any, autodiff: Any, nan_order: NaNOrder = "wins"
+    kind: Kind,
+    xs: tuple[ArrayArgument | float, ...],
+    ties: Ties,
+    autodiff: Autodiff,
+    nan_order: NaNOrder = "wins",
 ) -> Array:
     check_choice("ties", ties, ("split", "first", "last"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
@@ -72,7 +81,7 @@ def _elementwise_extremum(
 
 
 @public
-def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+def maximum(*xs: ArrayArgument | float, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two or more arrays.
 
     `y[i] = max(x1[i], x2[i], ...)`; the arrays broadcast.
@@ -97,7 +106,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
 
 @public
-def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+def minimum(*xs: ArrayArgument | float, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two or more arrays.
 
     `y[i] = min(x1[i], x2[i], ...)`; the arrays broadcast.
@@ -118,7 +127,9 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
 
 @public
-def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+def fmax(
+    x: ArrayArgument, y: ArrayArgument, *, ties: Ties = "split", autodiff: Autodiff = "vjp"
+) -> Array:
     """Computes the elementwise maximum of two arrays, ignoring NaN.
 
     `z[i] = max(x[i], y[i])`; the arrays broadcast. The result is NaN only where both are NaN.
@@ -142,7 +153,9 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
 
 
 @public
-def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
+def fmin(
+    x: ArrayArgument, y: ArrayArgument, *, ties: Ties = "split", autodiff: Autodiff = "vjp"
+) -> Array:
     """Computes the elementwise minimum of two arrays, ignoring NaN.
 
     `z[i] = min(x[i], y[i])`; the arrays broadcast. The result is NaN only where both are NaN.

@@ -18,7 +18,7 @@ from jax import lax
 from jax import numpy as jnp
 from jax.extend import core
 
-from jaxpool._arguments.sizes import is_int
+from jaxpool._arguments.sizes import Size, is_int
 from jaxpool._ops.equations import Direction
 from jaxpool._ops.op import (
     Op,
@@ -33,6 +33,7 @@ from jaxpool._plan.problem import Platform
 
 # Prefixes of the names of primitives that XLA does not fuse into the operation that uses their result.
 NOT_FUSED = ("arg", "conv_", "cum", "dot_general", "jaxpool_", "reduce", "scatter", "sort", "top_k")
+ArrayTypes = Sequence[jax.ShapeDtypeStruct]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Pass:
     """One loop over an array in memory: each element of the result combines up to `terms` elements along `axes`."""
 
     axes: tuple[int, ...]
-    terms: Any
+    terms: Size
     how: str  # a JAX primitive, such as "slice", "gather", "reduce_max" or "scatter-add", or "elementwise"
     # Types of the results that the pass stores; empty if the next pass uses the result without a store.
     writes: tuple[jax.ShapeDtypeStruct, ...]
@@ -60,7 +61,7 @@ class PoolPasses:
     backward: Passes = ()  # computes the input cotangents
 
 
-def residual_types(op: Op, argument_types: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
+def residual_types(op: Op, argument_types: ArrayTypes) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Types of the arrays that an op saves for its backward pass, given the types of its arguments; () for integers."""
     if not _is_differentiable(op, argument_types):
         return ()
@@ -68,16 +69,16 @@ def residual_types(op: Op, argument_types: Sequence[Any]) -> tuple[jax.ShapeDtyp
     return tuple(jax.tree.leaves(residual))
 
 
-def _is_differentiable(op: Op, argument_types: Sequence[Any]) -> bool:
+def _is_differentiable(op: Op, argument_types: ArrayTypes) -> bool:
     return all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in argument_types[: op.num_inputs])
 
 
 def passes_of_op(
-    platform: Platform, op: Op, argument_types: Sequence[Any], directions: Collection[Direction]
+    platform: Platform, op: Op, argument_types: ArrayTypes, directions: Collection[Direction]
 ) -> PoolPasses:
     """The memory passes of an op in the given `directions`, for arguments of `argument_types`."""
     inputs = argument_types[: op.num_inputs]
-    forward: Callable[..., Any] = functools.partial(value, op)
+    forward: Callable[..., object] = functools.partial(value, op)
     calls: dict[Direction, tuple[Any, ...]] = {"value": (forward, *argument_types)}
     y = jax.eval_shape(forward, *argument_types)
     if _is_differentiable(op, argument_types):
@@ -95,7 +96,7 @@ def passes_of_op(
     return PoolPasses(**passes)
 
 
-def passes_of_equation(platform: Platform, equation: Any) -> Passes:
+def passes_of_equation(platform: Platform, equation: core.JaxprEqn) -> Passes:
     """The memory passes of a jaxpr equation of a jaxpool primitive, with all batch axes that vmap added."""
     bind = functools.partial(equation.primitive.bind, **equation.params)
     output_types = [x.aval for x in equation.outvars]
@@ -103,7 +104,7 @@ def passes_of_equation(platform: Platform, equation: Any) -> Passes:
 
 
 def _passes_of_function(
-    platform: Platform, types: Sequence[Any], function: Callable[..., Any], *arg_types: Any
+    platform: Platform, types: Sequence[object], function: Callable[..., Any], *arg_types: object
 ) -> Passes:
     """The passes of `function` over arrays at least as large as the smallest of `types`, inputs and outputs."""
     jaxpr = jax.make_jaxpr(function)(*arg_types).jaxpr
@@ -121,6 +122,7 @@ class _SourceRead(NamedTuple):
     primitive_name: str
 
 
+Variables = Sequence[Any]  # of core.Var and core.Literal, whose `aval` jax types without a shape
 Reads = frozenset[_SourceRead]
 ReadsList = list[Reads | None]  # one entry per variable, None for a constant
 NO_READS: Reads = frozenset()
@@ -135,13 +137,13 @@ class _PassCollector:
         self.listed_reads = NO_READS  # the reads of `passes`
         self.num_jaxprs = self.num_stores = 0  # counters that identify jaxprs and stored results
 
-    def read_jaxpr(self, jaxpr: Any, input_reads: ReadsList) -> ReadsList:
+    def read_jaxpr(self, jaxpr: core.Jaxpr, input_reads: ReadsList) -> ReadsList:
         """Append the passes of a jaxpr to `passes`. Returns the reads behind each output."""
         reads_by_variable = dict(zip(jaxpr.invars, input_reads, strict=True))
         self.num_jaxprs += 1
         jaxpr_number = self.num_jaxprs
 
-        def reads_of(variables: Sequence[Any]) -> ReadsList:
+        def reads_of(variables: Variables) -> ReadsList:
             return [
                 None if isinstance(x, core.Literal) else reads_by_variable.get(x) for x in variables
             ]
@@ -153,7 +155,7 @@ class _PassCollector:
                 reads_by_variable.update(zip(equation.outvars, output_reads, strict=True))
         return reads_of(jaxpr.outvars)
 
-    def end_passes(self, result_reads: ReadsList, variables: Sequence[Any]) -> ReadsList:
+    def end_passes(self, result_reads: ReadsList, variables: Variables) -> ReadsList:
         """Append the passes that compute `variables` from `result_reads` and store them."""
         self.num_stores += 1
         # One loop computes all results of one shape.
@@ -163,7 +165,7 @@ class _PassCollector:
             self._add_pass(NO_READS.union(*[reads for reads, _ in group]), [x for _, x in group])
         return [None if reads is None else NO_READS for reads in result_reads]
 
-    def _add_pass(self, reads: Reads, written_variables: Sequence[Any] = ()) -> None:
+    def _add_pass(self, reads: Reads, written_variables: Variables = ()) -> None:
         """Append a pass over those of `reads` that no earlier pass has; passes over small arrays are skipped."""
         reads -= self.listed_reads
         self.listed_reads |= reads
@@ -240,7 +242,9 @@ class _PassCollector:
             for source, slices, read_axes, _ in earlier_reads
         )
 
-    def _reads_of_call(self, equation: Any, jaxpr: Any, operand_reads: ReadsList) -> ReadsList:
+    def _reads_of_call(
+        self, equation: Any, jaxpr: core.Jaxpr, operand_reads: ReadsList
+    ) -> ReadsList:
         """The reads of the results of a call in a jaxpr. Results of a call that XLA does not inline are stored."""
         num_passes, reads = len(self.passes), self.read_jaxpr(jaxpr, operand_reads)
         if (getattr(equation.ctx, "xla_metadata", None) or {}).get("inlineable") != "false":
@@ -281,7 +285,7 @@ def _max_reads_per_array(reads: Reads) -> int:
     return max(Counter(read.source_array for read in reads).values(), default=0)
 
 
-def _make_pass(axes: Sequence[int], terms: Any, how: str, written_variables: Sequence[Any]) -> Pass:
+def _make_pass(axes: Sequence[int], terms: Size, how: str, written_variables: Variables) -> Pass:
     avals = [x.aval for x in written_variables]
     writes = tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals)
     return Pass(tuple(axes), terms, how, writes)
@@ -293,7 +297,7 @@ def _num_elements(aval: Any) -> float:
     return size if is_int(size) else math.inf
 
 
-def _axes_and_num_terms(equation: Any) -> tuple[tuple[int, ...], Any]:
+def _axes_and_num_terms(equation: Any) -> tuple[tuple[int, ...], Size]:
     """The axes that an equation reduces, sorts or scatters along, and the number of elements per result."""
     params, shape = equation.params, equation.invars[0].aval.shape
     sizes = params.get("window_dimensions", params.get("sizes"))

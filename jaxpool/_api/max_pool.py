@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jax import Array
 
 from jaxpool._api.windowed import check_input
+from jaxpool._arguments.arrays import ArrayArgument, MaskArgument
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._geometry.window import WindowArguments
@@ -20,10 +19,10 @@ from jaxpool._shards.windowed import select_pool_of_shard
 
 def max_or_min_pool(
     kind: Kind,
-    x: Any,
+    x: ArrayArgument,
     arguments: WindowArguments,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -42,7 +41,7 @@ def max_or_min_pool(
 
 @public
 def max_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -50,7 +49,7 @@ def max_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -111,7 +110,7 @@ def max_pool(
 
 @public
 def min_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -119,7 +118,7 @@ def min_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 from jax import Array
 
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._api.windowed import check_input
-from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
+from jaxpool._arguments.arrays import ArrayArgument, as_array, concrete_values, wrong_dtype_error
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
@@ -23,8 +22,8 @@ from jaxpool._ops.morphology import Morphology
 
 @public
 def dilate(
-    x: Any,
-    kernel: Any,
+    x: ArrayArgument,
+    kernel: ArrayArgument,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
@@ -64,8 +63,8 @@ def dilate(
 
 @public
 def erode(
-    x: Any,
-    kernel: Any,
+    x: ArrayArgument,
+    kernel: ArrayArgument,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
@@ -99,7 +98,12 @@ def erode(
 
 
 def _dilate_or_erode(
-    kind: Kind, x: Any, kernel: Any, arguments: WindowArguments, ties: Ties, autodiff: Autodiff
+    kind: Kind,
+    x: ArrayArgument,
+    kernel: ArrayArgument,
+    arguments: WindowArguments,
+    ties: Ties,
+    autodiff: Autodiff,
 ) -> Array:
     """The dilation (`kind` is "max") or erosion ("min") of x; `kernel` has the window shape of the pool."""
     x, original_kernel, kernel = as_array(x), kernel, as_array(kernel, "kernel")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from jax import Array, lax
 
 from jaxpool._api.windowed import check_input
+from jaxpool._arguments.arrays import ArrayArgument
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, check_choice
 from jaxpool._geometry.window import Window, WindowArguments
@@ -21,7 +22,9 @@ PeakTies = Literal["first", "last", "all"]
 PEAK_TIES: tuple[PeakTies, ...] = get_args(PeakTies)
 
 
-def _mark_local_extrema(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
+def _mark_local_extrema(
+    kind: Kind, x: ArrayArgument, window_shape: IntOrInts, axes: Axes, ties: PeakTies
+) -> Array:
     checked = check_input(x, WindowArguments(window_shape, padding="SAME", axes=axes))
     check_choice("ties", ties, PEAK_TIES)
     if checked.shards is not None:
@@ -51,7 +54,7 @@ def _is_centre(tap: Array, window: Window) -> Array:
 
 @public
 def local_maxima(
-    x: Any, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
+    x: ArrayArgument, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
 ) -> Array:
     """Marks each element that is the largest of its window, such as the peaks of a heatmap.
 
@@ -89,7 +92,7 @@ def local_maxima(
 
 @public
 def local_minima(
-    x: Any, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
+    x: ArrayArgument, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
 ) -> Array:
     """Marks each element that is the smallest of its window.
 

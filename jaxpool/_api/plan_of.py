@@ -8,10 +8,10 @@ import itertools
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
+from jax.extend import core
 
 from jaxpool._accelerate.report import caller_index, format_frame_line, path_in_package
 from jaxpool._api.kernel_passes import (
@@ -22,9 +22,10 @@ from jaxpool._api.kernel_passes import (
     passes_of_op,
     residual_types,
 )
+from jaxpool._arguments.arrays import ArrayArgument, PyTree
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int
+from jaxpool._arguments.sizes import Size, is_int
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Window
 from jaxpool._ops.equations import Direction, OpEquation, find_op_equations
@@ -62,11 +63,11 @@ class PoolPlan:
     residual_by_platform: Mapping[Platform, tuple[jax.ShapeDtypeStruct, ...]]
 
     @property
-    def kept_bytes(self) -> Any:
+    def kept_bytes(self) -> Size:
         """The size of the residual in bytes: an int, or an expression of symbolic sizes."""
         return self.size_in_bytes(self.kept)
 
-    def size_in_bytes(self, array_types: Sequence[jax.ShapeDtypeStruct]) -> Any:
+    def size_in_bytes(self, array_types: Sequence[jax.ShapeDtypeStruct]) -> Size:
         """The size of arrays of these types in bytes, over all examples."""
         num_bytes = [math.prod(aval.shape) * aval.dtype.itemsize for aval in array_types]
         return sum(self.examples * size for size in num_bytes)
@@ -83,7 +84,7 @@ class Plans(tuple[PoolPlan, ...]):
     __slots__ = ()
 
     @property
-    def kept_bytes(self) -> Any:
+    def kept_bytes(self) -> Size:
         """The size of all residuals in bytes. An array in two residuals counts twice."""
         return sum(pool_plan.kept_bytes for pool_plan in self)
 
@@ -94,7 +95,7 @@ class Plans(tuple[PoolPlan, ...]):
 
 
 @public
-def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
+def plan_of(fn: Callable[..., PyTree]) -> Callable[..., Plans]:
     """Returns a function that lists how each pool in `fn` is computed: its caller, its residual and its passes.
 
     `plan_of(fn)(*args)` traces `fn(*args)` and computes nothing, so arrays can be `jax.ShapeDtypeStruct`. `fn` is a
@@ -140,11 +141,11 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
         raise ArgumentError("fn", "a function", fn, hint, TypeError)
 
     @functools.wraps(fn)
-    def list_pools(*args: Any, **kwargs: Any) -> Plans:
+    def list_pools(*args: PyTree, **kwargs: PyTree) -> Plans:
         leaves, treedef = jax.tree.flatten((args, kwargs))
         arrays = {n: leaf for n, leaf in enumerate(leaves) if _is_array_argument(leaf)}
 
-        def call_with_arrays(arrays: Mapping[int, Any]) -> Any:
+        def call_with_arrays(arrays: Mapping[int, ArrayArgument]) -> list[PyTree]:
             merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(leaves)]
             args, kwargs = jax.tree.unflatten(treedef, merged_leaves)
             return list(filter(_is_array_argument, jax.tree.leaves(fn(*args, **kwargs))))
@@ -155,16 +156,18 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
     return list_pools
 
 
-def _is_array_argument(leaf: Any) -> bool:
+def _is_array_argument(leaf: object) -> bool:
     """True if `plan_of` traces a leaf as an array. A NumPy scalar stays concrete, because it may be a size."""
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
 
 
-def _trace_pools(function: Callable[..., Any], arrays: Any, platform: Platform) -> list[PoolPlan]:
+def _trace_pools(
+    function: Callable[..., PyTree], arrays: Mapping[int, ArrayArgument], platform: Platform
+) -> list[PoolPlan]:
     """The pools of a program traced for `platform`. A pool and its derivatives from the same line are one pool."""
     with platform_override(platform):
         equations = list(find_op_equations(jax.make_jaxpr(function)(arrays).jaxpr))
-    pools: dict[tuple[tuple[Op, str, str], Any], list[OpEquation]] = {}
+    pools: dict[tuple[tuple[Op, str, str], object], list[OpEquation]] = {}
     for eqn in equations:
         if not eqn.op.is_pool:
             continue
@@ -222,7 +225,7 @@ def _join_platforms(rows: Sequence[PoolPlan]) -> PoolPlan:
     )
 
 
-def _num_devices(equation_path: Sequence[Any]) -> int:
+def _num_devices(equation_path: Sequence[core.JaxprEqn]) -> int:
     """The number of devices that the shard_maps around an equation use."""
     map_params = [eqn.params for eqn in equation_path if eqn.primitive.name == "shard_map"]
     return math.prod(
@@ -232,7 +235,7 @@ def _num_devices(equation_path: Sequence[Any]) -> int:
     )
 
 
-def _caller_line_and_function_name(equation_path: Sequence[Any]) -> tuple[str, str]:
+def _caller_line_and_function_name(equation_path: Sequence[core.JaxprEqn]) -> tuple[str, str]:
     """The line that calls a pool, "" if it is unknown, and the name of the called function of jaxpool.
 
     The outermost of the nested equations with a frame of jaxpool decides, because jit may have cached an inner trace.
@@ -283,7 +286,7 @@ def _plan_lines(pool_plan: PoolPlan) -> Iterator[str]:
         yield from lines
 
 
-def format_type(array: Any) -> str:
+def format_type(array: jax.ShapeDtypeStruct) -> str:
     """The type of an array in the notation of jax: float32[8,40,40,128]."""
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
@@ -302,7 +305,7 @@ def _format_window(window: Window) -> str:
     return ", ".join([*parts, f"axes {tuple(window.axes)}"])
 
 
-def _format_bytes(num_bytes: Any) -> str:
+def _format_bytes(num_bytes: Size) -> str:
     """A number of bytes in a suitable unit; an expression of symbolic sizes in bytes."""
     if not is_int(num_bytes):
         return f"{num_bytes} bytes"

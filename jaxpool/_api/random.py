@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ from jax import Array
 
 from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import (
+    ArrayArgument,
     as_array,
     as_jax_array,
     is_array,
@@ -24,6 +25,7 @@ from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,
     Padding,
+    Shape,
     check_fits_int32_indices,
     checked_tuple,
     ints_per_axis,
@@ -41,7 +43,7 @@ from jaxpool._ops.ranged import apply_ranged
 from jaxpool._shards.split import on_shards
 
 
-def as_prng_key(key: Any, rule: str, hint: str) -> Array:
+def as_prng_key(key: object, rule: str, hint: str) -> Array:
     """`key` as an array. Raises unless it is one typed key, or the words of a raw key of the default implementation."""
     if is_prng_key(key):
         return as_jax_array("key", key)
@@ -58,7 +60,12 @@ def as_prng_key(key: Any, rule: str, hint: str) -> Array:
 
 @public
 def fractional_max_pool(
-    key: Any, x: Any, window_shape: IntOrInts, output_shape: tuple[int, ...], *, axes: Axes = None
+    key: ArrayArgument,
+    x: ArrayArgument,
+    window_shape: IntOrInts,
+    output_shape: tuple[int, ...],
+    *,
+    axes: Axes = None,
 ) -> Array:
     """Computes the largest element of windows at pseudo-random distances.
 
@@ -89,7 +96,12 @@ def fractional_max_pool(
 
 @public
 def fractional_avg_pool(
-    key: Any, x: Any, window_shape: IntOrInts, output_shape: tuple[int, ...], *, axes: Axes = None
+    key: ArrayArgument,
+    x: ArrayArgument,
+    window_shape: IntOrInts,
+    output_shape: tuple[int, ...],
+    *,
+    axes: Axes = None,
 ) -> Array:
     """Computes the average of windows at pseudo-random distances.
 
@@ -117,7 +129,10 @@ def fractional_avg_pool(
 
 
 def _fractional_pool(
-    op_type: type[FractionalMax] | type[FractionalMean], key: Any, x: Any, *geometry: Any
+    op_type: type[FractionalMax | FractionalMean],
+    key: ArrayArgument,
+    x: ArrayArgument,
+    *geometry: Any,
 ) -> Array:
     """The fractional pool of x; `geometry` are the arguments of `make_fractional_op` after the shape."""
     key = as_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
@@ -140,7 +155,11 @@ def _fractional_pool(
 
 
 def make_fractional_op(
-    shape: Any, window_shape: Any, output_shape: Any, axes: Any, random_dtype: str = "float32"
+    shape: Shape,
+    window_shape: IntOrInts,
+    output_shape: Sequence[int],
+    axes: Axes,
+    random_dtype: str = "float32",
 ) -> FractionalMax:
     """The op of a fractional pool over an array of `shape`; `random_dtype` is the dtype of the random numbers."""
     rule, hint = "a tuple of positive ints, one per pooled axis", "Pass a tuple such as (4, 4)."
@@ -166,8 +185,8 @@ def make_fractional_op(
 
 @public
 def stochastic_pool(
-    key: Any,
-    x: Any,
+    key: ArrayArgument | None,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from jax import Array, lax
 
 from jaxpool._api.windowed import check_input
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, as_array
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sharding import check_unsharded, sharding_from_type
 from jaxpool._arguments.sizes import (
@@ -36,7 +36,7 @@ MedianMethod = Literal["higher", "lower", "midpoint"]
 
 @public
 def median_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -44,7 +44,7 @@ def median_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     method: MedianMethod = "higher",
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
@@ -101,7 +101,7 @@ def median_pool(
 
 @public
 def rank_pool(
-    x: Any,
+    x: ArrayArgument,
     rank: int,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
@@ -110,7 +110,7 @@ def rank_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -143,7 +143,11 @@ def rank_pool(
 
 
 def _check_rank_pool_arguments(
-    x: Any, arguments: WindowArguments, where: Any, ties: Ties, autodiff: Autodiff
+    x: ArrayArgument,
+    arguments: WindowArguments,
+    where: MaskArgument,
+    ties: Ties,
+    autodiff: Autodiff,
 ) -> tuple[Array, Window, Callable[[Rank, Array], Array]]:
     """x as an array, the window, and a function that returns the element at a rank of each window of an array."""
     checked = check_input(x, arguments, ties=ties, autodiff=autodiff)
@@ -157,7 +161,7 @@ def _check_rank_pool_arguments(
     return checked.x, window, pool_element_at_rank
 
 
-def check_rank_in_range(rank: Any, num_elements: int) -> int:
+def check_rank_in_range(rank: object, num_elements: int) -> int:
     """`rank` as an int; raises unless `rank` is valid for a window of `num_elements` elements."""
     rule = f"an int from {-num_elements} to {num_elements - 1}"
     hint = "0 is the smallest element, -1 the largest."
@@ -165,7 +169,7 @@ def check_rank_in_range(rank: Any, num_elements: int) -> int:
 
 
 @public
-def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
+def k_max_pool(x: ArrayArgument, k: int, *, axis: int = -2) -> Array:
     """Selects the k largest elements along an axis, in their original order.
 
     Gradient: each cotangent goes to its element, all other elements get zeros. Of equal elements the first are

@@ -12,6 +12,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import (
+    ArrayArgument,
+    MaskArgument,
     as_array,
     as_broadcast_mask,
     as_real_array,
@@ -22,6 +24,7 @@ from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import sharding_from_type
 from jaxpool._arguments.sizes import (
+    Shape,
     check_bool,
     check_choice,
     check_fits_uint32_indices,
@@ -30,7 +33,7 @@ from jaxpool._arguments.sizes import (
     is_tuple_or_list,
 )
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.dtypes import Kind, Ties
+from jaxpool._kernels.dtypes import DType, Kind, Ties
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.elementwise import Extremum, match_shardings
 from jaxpool._ops.reduction import max_or_min
@@ -40,7 +43,7 @@ from jaxpool._shards.whole import reduce_sharded
 AxisArgument = int | Sequence[int] | None
 
 
-def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
+def normalise_reduced_axes(axis: Any, shape: Shape) -> tuple[int, ...]:
     """`axis` as distinct non-negative ints; None is all axes. Raises if the size of one of the axes is symbolic."""
     ndim = len(shape)
     rule = f"None, an int or distinct ints from {-ndim} to {ndim - 1}" if ndim else "None or ()"
@@ -58,7 +61,7 @@ def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     return axes
 
 
-def _can_represent(dtype: Any, value: Any) -> bool:
+def _can_represent(dtype: DType, value: float) -> bool:
     """True if `dtype` can represent `value`; floats may be rounded and may overflow to infinity."""
     if dtype == jnp.bool_:
         return value in (0, 1)
@@ -70,7 +73,7 @@ def _can_represent(dtype: Any, value: Any) -> bool:
     return bool(np.isnan(rounded_value)) == (value != value)
 
 
-def _as_initial_scalar(initial: Any, dtype: Any) -> Array:
+def _as_initial_scalar(initial: Any, dtype: DType) -> Array:
     """`initial` as a scalar array of `dtype`."""
     rule = "a number or an array without axes"
     initial = unwrap_array(initial)
@@ -97,7 +100,14 @@ def _as_initial_scalar(initial: Any, dtype: Any) -> Array:
 
 
 def _reduce_extremum(
-    kind: Kind, x: Any, axis: Any, keepdims: Any, where: Any, initial: Any, ties: Any, autodiff: Any
+    kind: Kind,
+    x: ArrayArgument,
+    axis: AxisArgument,
+    keepdims: bool,
+    where: MaskArgument,
+    initial: ArrayArgument | float | None,
+    ties: Ties,
+    autodiff: Autodiff,
 ) -> Array:
     x = as_array(x)
     axes = normalise_reduced_axes(axis, x.shape)
@@ -129,12 +139,12 @@ def _reduce_extremum(
 
 @public
 def max(
-    x: Any,
+    x: ArrayArgument,
     axis: AxisArgument = None,
     *,
     keepdims: bool = False,
-    where: Any = None,
-    initial: Any = None,
+    where: MaskArgument = None,
+    initial: ArrayArgument | float | None = None,
     ties: Ties = "split",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -164,12 +174,12 @@ def max(
 
 @public
 def min(
-    x: Any,
+    x: ArrayArgument,
     axis: AxisArgument = None,
     *,
     keepdims: bool = False,
-    where: Any = None,
-    initial: Any = None,
+    where: MaskArgument = None,
+    initial: ArrayArgument | float | None = None,
     ties: Ties = "split",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -194,7 +204,7 @@ def min(
 
 
 @public
-def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Array:
+def maxout(x: ArrayArgument, groups: int, *, axis: int = -1, ties: Ties = "split") -> Array:
     """Computes the maximum of each group of neighbouring elements along an axis, the maxout unit.
 
     `y[..., g] = max over j < k of x[..., g * k + j]`, with G groups and `k = size / G`.

@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import jax
 import numpy as np
@@ -16,7 +16,13 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
-from jaxpool._arguments.arrays import as_array, as_integer_array, checked_float, replicated
+from jaxpool._arguments.arrays import (
+    ArrayArgument,
+    as_array,
+    as_integer_array,
+    checked_float,
+    replicated,
+)
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import check_unsharded, context_axes
@@ -62,13 +68,13 @@ def call_with_auto_sharding(
         return jax.sharding.auto_axes(function, out_sharding=out_spec)(x, *args)
 
 
-def as_boxes(boxes: Any) -> Array:
+def as_boxes(boxes: ArrayArgument) -> Array:
     """`boxes` as an array without explicit mesh axes: for sharded boxes, XLA gathers many larger arrays instead."""
     return replicated(as_array(boxes, "boxes"))
 
 
 def _check_images_and_boxes(
-    arg_name: str, xs: Sequence[Array], boxes: Array, batch_indices: Any
+    arg_name: str, xs: Sequence[Array], boxes: Array, batch_indices: ArrayArgument | None
 ) -> tuple[list[Array], Array, Array]:
     """Return `xs` as arrays (B, H, W, C), the boxes as an array (n, 4), and the image index of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
@@ -118,7 +124,9 @@ def _pool_box_cells(
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
-def _make_box_mean_op(output_shape: Any, samples: Any, spatial_scale: Any, aligned: Any) -> BoxMean:
+def _make_box_mean_op(
+    output_shape: IntOrInts, samples: object, spatial_scale: object, aligned: bool
+) -> BoxMean:
     """Check the arguments of `roi_align` that do not depend on x or boxes, and return the op."""
     num_cells, rule = check_num_cells("output_shape", output_shape), "an int from 1 to 1024"
     num_samples = checked_int("samples", samples, rule, "Pass 2, say.", range(1, 1025))
@@ -130,11 +138,11 @@ def _make_box_mean_op(output_shape: Any, samples: Any, spatial_scale: Any, align
 
 @public
 def roi_align(
-    x: Any,
-    boxes: Any,
+    x: ArrayArgument,
+    boxes: ArrayArgument,
     output_shape: IntOrInts,
     *,
-    batch_indices: Any = None,
+    batch_indices: ArrayArgument | None = None,
     spatial_scale: float = 1.0,
     samples: int = 2,
     aligned: bool = True,
@@ -221,11 +229,11 @@ def _max_of_sample_points(op: BoxMean, x: Array, boxes: Array, image_indices: Ar
 
 @public
 def multilevel_roi_align(
-    features: Sequence[Any],
-    boxes: Any,
+    features: Sequence[ArrayArgument],
+    boxes: ArrayArgument,
     output_shape: IntOrInts,
     *,
-    batch_indices: Any = None,
+    batch_indices: ArrayArgument | None = None,
     spatial_scale: float = 0.25,
     canonical_size: float = 224.0,
     canonical_level: int = 4,
@@ -331,11 +339,11 @@ def mean_in_pyramid_level(
 
 @public
 def roi_max_pool(
-    x: Any,
-    boxes: Any,
+    x: ArrayArgument,
+    boxes: ArrayArgument,
     output_shape: IntOrInts,
     *,
-    batch_indices: Any = None,
+    batch_indices: ArrayArgument | None = None,
     spatial_scale: float = 1.0,
     ties: Ties = "first",
 ) -> Array:
@@ -401,7 +409,7 @@ def max_pixel_of_cells(
     return call_with_auto_sharding(functools.partial(apply, op), 3, 1, x, *extra_args)
 
 
-def check_num_cells(arg_name: str, value: Any) -> tuple[int, ...]:
+def check_num_cells(arg_name: str, value: object) -> tuple[int, ...]:
     """The checked number of cells of a box, down and across."""
     cells = ints_per_axis(arg_name, value, 2)
     if math.prod(cells) >= 2**20:
@@ -410,10 +418,10 @@ def check_num_cells(arg_name: str, value: Any) -> tuple[int, ...]:
     return cells
 
 
-def check_spatial_scale(spatial_scale: Any) -> float:
+def check_spatial_scale(spatial_scale: object) -> float:
     """`spatial_scale`, the factor by which box coordinates are multiplied, as a positive float."""
     return _check_positive_number("spatial_scale", spatial_scale, "Pass 1 / 16, say.")
 
 
-def _check_positive_number(arg_name: str, value: Any, hint: str) -> float:
+def _check_positive_number(arg_name: str, value: object, hint: str) -> float:
     return checked_float(arg_name, value, "a positive number", hint, lambda x: 0 < x < math.inf)

@@ -14,6 +14,8 @@ from jax import numpy as jnp
 
 from jaxpool._api.regions import Result, call_with_auto_sharding
 from jaxpool._arguments.arrays import (
+    ArrayArgument,
+    MaskArgument,
     as_array,
     as_broadcast_mask,
     as_integer_array,
@@ -45,7 +47,7 @@ class _Rows(NamedTuple):
     segments: Segments
     ids_and_mask: tuple[Array, ...]
 
-    def reduce(self, function: Callable[..., Array], x: Array, empty_value: Any) -> Array:
+    def reduce(self, function: Callable[..., Array], x: Array, empty_value: float | Array) -> Array:
         """`function(x, *ids_and_mask)`, with a row per segment, or `empty_value` if x has no rows."""
         if 0 in (self.segments.count, x.shape[0]):
             return jnp.full((self.segments.count, *x.shape[1:]), empty_value, x.dtype)
@@ -57,7 +59,11 @@ class _Rows(NamedTuple):
 
 
 def _checked_rows(
-    x: Any, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
+    num_segments: int | None,
+    where: MaskArgument,
+    indices_are_sorted: bool,
 ) -> tuple[Array, _Rows]:
     """x as an array, and the segments of its rows."""
     x = as_array(x)
@@ -84,7 +90,7 @@ def _checked_rows(
     return x, _Rows(Segments(count, indices_are_sorted), (int32_ids, *mask))
 
 
-def _segment_extremum(kind: Kind, ties: Any, *arguments: Any) -> Array:
+def _segment_extremum(kind: Kind, ties: Ties, *arguments: Any) -> Array:
     """The maximum or minimum of each segment; `arguments` are those of `_checked_rows`."""
     check_choice("ties", ties, ("split", "first", "last"))
     x, rows = _checked_rows(*arguments)
@@ -94,11 +100,11 @@ def _segment_extremum(kind: Kind, ties: Any, *arguments: Any) -> Array:
 
 @public
 def segment_max(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
     ties: Ties = "split",
 ) -> Array:
@@ -132,11 +138,11 @@ def segment_max(
 
 @public
 def segment_min(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
     ties: Ties = "split",
 ) -> Array:
@@ -166,11 +172,11 @@ def segment_min(
 
 @public
 def segment_max_with_argmax(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
     ties: Ties = "first",
 ) -> tuple[Array, Array]:
@@ -221,11 +227,11 @@ def segment_max_with_argmax(
 @public
 @adds_in_float32
 def segment_mean(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
 ) -> Array:
     """Computes the mean of the rows of each segment, element by element.
@@ -254,11 +260,11 @@ def segment_mean(
 @public
 @adds_in_float32
 def segment_sum(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
 ) -> Array:
     """Computes the sum of the rows of each segment, element by element.
@@ -310,7 +316,7 @@ def _num_rows_per_segment(segment_ids: Array, segments: Segments, *mask: Array) 
 
 
 def _checked_soft_rows(
-    temperature: Any, rescaling_hint: str, *arguments: Any
+    temperature: object, rescaling_hint: str, *arguments: Any
 ) -> tuple[Array, _Rows, tuple[Segments, float]]:
     """x as floats, its rows, and the segments and temperature of an op; `rescaling_hint` is for a temperature array."""
     rule = "a finite number above 0"
@@ -332,12 +338,12 @@ def _checked_soft_rows(
 @public
 @adds_in_float32
 def segment_softmax(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
     temperature: float = 1.0,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
 ) -> Array:
     """Computes the softmax over the rows of each segment, element by element.
@@ -377,12 +383,12 @@ def segment_softmax(
 @public
 @adds_in_float32
 def segment_logsumexp(
-    x: Any,
-    segment_ids: Any,
+    x: ArrayArgument,
+    segment_ids: ArrayArgument,
     num_segments: int | None = None,
     *,
     temperature: float = 1.0,
-    where: Any = None,
+    where: MaskArgument = None,
     indices_are_sorted: bool = False,
 ) -> Array:
     """Computes a smooth maximum of each segment, the logarithm of the sum of the exponentials of its rows.

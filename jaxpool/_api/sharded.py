@@ -10,9 +10,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 import jax
 import numpy as np
 from jax import Array, lax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jaxpool._arguments.arrays import as_array, is_array
+from jaxpool._arguments.arrays import PyTree, as_array, is_array
 from jaxpool._arguments.calls import FunctionWrapper
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
@@ -34,7 +34,12 @@ R = TypeVar("R")
 
 
 @public
-def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Callable[P, R]:
+def sharded(
+    pool: Callable[P, R],
+    *,
+    mesh: Mesh | AbstractMesh | None = None,
+    spec: PartitionSpec | None = None,
+) -> Callable[P, R]:
     """Returns a version of `pool` for arrays that are sharded along the pooled axes.
 
     `y = sharded(pool, spec=spec)(x, ...)` is `y = pool(x, ...)`, where x is sharded by `spec`, and y has the same
@@ -94,11 +99,11 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
 class _ShardedPool(FunctionWrapper):
     """The result of `sharded`: a callable that runs `pool` on an array sharded by `mesh` and `spec`."""
 
-    def __init__(self, pool: Callable[..., Any], mesh: Any, spec: Any) -> None:
+    def __init__(self, pool: Callable[..., PyTree], mesh: object, spec: object) -> None:
         super().__init__(pool, functools.partial(_ShardedPool, mesh=mesh, spec=spec))
         self._pool, self._mesh, self._spec = pool, mesh, spec
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         pool = self._pool
         operands = _find_operands(pool, args, kwargs)
         if not operands:  # `pool` raises its own error
@@ -120,7 +125,9 @@ class _ShardedPool(FunctionWrapper):
         )
 
 
-def _find_operands(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> list[Any]:
+def _find_operands(
+    pool: Callable[..., PyTree], args: tuple[PyTree, ...], kwargs: dict[str, PyTree]
+) -> list[PyTree]:
     """The pooled array, then all arguments of `pool` that are sharded like it; empty if there is no pooled array."""
     try:
         arguments = inspect.signature(pool).bind(*args, **kwargs).arguments
@@ -139,13 +146,13 @@ def _find_operands(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) 
 
 
 def _call_with_explicit_axes(
-    mesh_axes: Any,
+    mesh_axes: tuple[str, ...],
     sharding: ArraySharding,
-    operands: list[Any],
+    operands: list[PyTree],
     x: Array,
-    pool: Any,
-    arguments: Any,
-) -> Any:
+    pool: Callable[..., PyTree],
+    arguments: PyTree,
+) -> PyTree:
     """Call `pool` with explicit `mesh_axes`, and x in place of `operands[0]`.
 
     `operands` are sharded like x. Other arrays are replicated, and NumPy arrays stay as they are.
@@ -162,7 +169,7 @@ def _call_with_explicit_axes(
         for n, y in arrays.items()
     }
 
-    def call_pool(arrays: dict[int, Array]) -> Any:
+    def call_pool(arrays: dict[int, Array]) -> PyTree:
         merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(leaves)]
         args, kwargs = jax.tree.unflatten(treedef, merged_leaves)
         return pool(*args, **kwargs)
@@ -185,7 +192,7 @@ def _call_with_explicit_axes(
     if isinstance(mesh, Mesh) and jax.typeof(x).sharding.mesh.empty:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # with automatic axes, as x has no mesh
 
-    def call_in_mesh(arrays: dict[int, Array]) -> Any:
+    def call_in_mesh(arrays: dict[int, Array]) -> PyTree:
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
             # The sharding constraint tells jax the devices of the mesh.
             unconstrained = PartitionSpec.UNCONSTRAINED

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from jax import Array
 
 from jaxpool._api.windowed import check_input
-from jaxpool._arguments.arrays import as_coefficient, checked_float
+from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, as_coefficient, checked_float
 from jaxpool._arguments.decorator import adds_in_float32, public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._geometry.window import WindowArguments
@@ -24,7 +23,7 @@ from jaxpool._shards.windowed import norm_pool_of_shard
 @public
 @adds_in_float32
 def lp_pool(
-    x: Any,
+    x: ArrayArgument,
     p: float,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
@@ -33,7 +32,7 @@ def lp_pool(
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
 ) -> Array:
     """Computes the p-norm of each window.
 
@@ -80,8 +79,8 @@ def lp_pool(
 @public
 @adds_in_float32
 def gem_pool(
-    x: Any,
-    p: float | Array,
+    x: ArrayArgument,
+    p: float | ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -139,7 +138,11 @@ def gem_pool(
 
 
 def _soft_pool(
-    op_class: type[SoftPool], x: Any, arguments: WindowArguments, temperature: Any, where: Any
+    op_class: type[SoftPool],
+    x: ArrayArgument,
+    arguments: WindowArguments,
+    temperature: float | ArrayArgument,
+    where: MaskArgument,
 ) -> Array:
     checked = check_input(x, arguments)
     rule, shape = "a finite number above 0", checked.output_shape
@@ -155,16 +158,16 @@ def _soft_pool(
 @public
 @adds_in_float32
 def logsumexp_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    temperature: float | Array = 1.0,
+    temperature: float | ArrayArgument = 1.0,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
 ) -> Array:
     """Computes a smooth maximum of each window, the logarithm of the sum of its exponentials.
 
@@ -209,16 +212,16 @@ def logsumexp_pool(
 @public
 @adds_in_float32
 def softmax_pool(
-    x: Any,
+    x: ArrayArgument,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    temperature: float | Array = 1.0,
+    temperature: float | ArrayArgument = 1.0,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Axes = None,
-    where: Any = None,
+    where: MaskArgument = None,
 ) -> Array:
     """Computes the mean of each window, weighted by the softmax of its elements (SoftPool).
 

@@ -13,11 +13,13 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, as_broadcast_mask
+from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, as_array, as_broadcast_mask
 from jaxpool._arguments.sharding import sharding_from_type
-from jaxpool._arguments.sizes import check_choice
+from jaxpool._arguments.sizes import Size, check_choice
 from jaxpool._geometry.window import Window, WindowArguments, check_int32_positions
+from jaxpool._kernels.dtypes import Ties
 from jaxpool._kernels.slices import reshape_like
+from jaxpool._ops.apply import Autodiff
 from jaxpool._shards.halo import ShardedWindows, pool_with_halo
 from jaxpool._shards.split import on_shards, split_windows
 
@@ -34,13 +36,13 @@ class PoolInput:
     shards: ShardedWindows | None
 
     @property
-    def output_shape(self) -> tuple[Any, ...]:
+    def output_shape(self) -> tuple[Size, ...]:
         """The output shape of the pool; inside a `shard_map`, for one shard."""
         is_manual = self.shards is not None and self.shards.sharding.is_manual
         window = self.shards.extended_window if self.shards and is_manual else self.window
         return window.pooled_shape(self.x.shape)
 
-    def checked_mask(self, where: Any) -> Array | None:
+    def checked_mask(self, where: MaskArgument) -> Array | None:
         """`where` as a mask with the rank of x, or None. The mask may have size 1 along axes that are not pooled."""
         if where is None:
             return None
@@ -54,7 +56,7 @@ class PoolInput:
     def apply(
         self,
         pool: Callable[..., Array],
-        op: Any,
+        op: object,
         x: Array,
         *operands: Array,
         mask: Array | None = None,
@@ -75,11 +77,11 @@ class PoolInput:
 
 
 def check_input(
-    x: Any,
+    x: ArrayArgument,
     arguments: WindowArguments,
     *,
-    ties: Any = "first",
-    autodiff: Any = "vjp",
+    ties: Ties = "first",
+    autodiff: Autodiff = "vjp",
     allow_long_axes: bool = False,
 ) -> PoolInput:
     """Check the arguments of a windowed pool. Raises `ArgumentError`.

@@ -5,18 +5,31 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import PartitionSpec, reshard
+from jax.typing import DTypeLike
 
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sizes import Shape
 
 
-def is_array(x: Any) -> bool:
+class SupportsJaxArray(Protocol):
+    """An object that holds an array, such as a parameter of Flax NNX."""
+
+    def __jax_array__(self) -> Array: ...
+
+
+ArrayArgument = Array | np.ndarray | np.generic | SupportsJaxArray
+MaskArgument = ArrayArgument | bool | None
+PyTree = Any  # any nesting of containers, with arrays or other values as leaves
+
+
+def is_array(x: object) -> bool:
     """Whether x is a jax or NumPy array, or an object with `__jax_array__`."""
     return isinstance(x, (jax.Array, np.ndarray, np.generic)) or hasattr(x, "__jax_array__")
 
@@ -27,7 +40,7 @@ def unwrap_array(x: Any) -> Any:
     return x.__jax_array__() if is_holder else x
 
 
-def is_prng_key(x: Any) -> bool:
+def is_prng_key(x: object) -> bool:
     """Whether x is or holds a single PRNG key, typed or a raw key of the default implementation."""
     x = unwrap_array(x)
     if not isinstance(x, (jax.Array, np.ndarray)):
@@ -62,14 +75,14 @@ def concrete_values(x: Any) -> np.ndarray | None:
     return np.asarray(x) if x.size else np.empty(x.shape, x.dtype)
 
 
-def as_array(x: Any, arg_name: str = "x") -> Array:
+def as_array(x: object, arg_name: str = "x") -> Array:
     """x as a jax array of real numbers. Raises for lists, scalars, strings and None."""
     if not is_array(x):
         raise not_an_array_error(arg_name, x)
     return as_real_array(arg_name, x)
 
 
-def not_an_array_error(arg_name: str, value: Any, rule: str = "an array") -> ArgumentError:
+def not_an_array_error(arg_name: str, value: object, rule: str = "an array") -> ArgumentError:
     """The error for a `value` that is not an array: a tensor of another library, a list, a string or None."""
     shown_value = ""
     if callable(getattr(type(value), "numpy", None)):  # PyTorch, TensorFlow
@@ -86,7 +99,7 @@ def not_an_array_error(arg_name: str, value: Any, rule: str = "an array") -> Arg
     )
 
 
-def _is_numeric_array_like(value: Any) -> bool:
+def _is_numeric_array_like(value: object) -> bool:
     """Whether `jnp.asarray(value)` would be an array of numbers or bools; True if `value` contains tracers."""
     try:
         return np.asarray(value).dtype.kind in "biuf"
@@ -96,7 +109,7 @@ def _is_numeric_array_like(value: Any) -> bool:
         return False
 
 
-def as_jax_array(arg_name: str, x: Any) -> Array:
+def as_jax_array(arg_name: str, x: object) -> Array:
     """x as a jax array; raises if jax does not support its dtype, its mask or the result of `x.__jax_array__()`."""
     array = unwrap_array(x)
     if isinstance(array, jax.Array):
@@ -117,7 +130,7 @@ def as_jax_array(arg_name: str, x: Any) -> Array:
         raise ArgumentError(arg_name, rule, x, hint, TypeError, must_be_static=False) from None
 
 
-def _masked_array_error(arg_name: str, array: np.ma.MaskedArray[Any, Any]) -> ArgumentError:
+def _masked_array_error(arg_name: str, array: np.ma.MaskedArray) -> ArgumentError:
     """The error for a masked array of NumPy."""
     hint = f"Pass {arg_name}.filled(value)."
     if arg_name in ("x", "input"):
@@ -128,7 +141,7 @@ def _masked_array_error(arg_name: str, array: np.ma.MaskedArray[Any, Any]) -> Ar
     return ArgumentError(arg_name, rule, array, hint, TypeError, shown_value=text)
 
 
-def as_real_array(arg_name: str, x: Any) -> Array:
+def as_real_array(arg_name: str, x: object) -> Array:
     """x as a jax array of floats, integers or bools."""
     rule = "an array of floats, integers or bools"
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
@@ -140,7 +153,7 @@ def as_real_array(arg_name: str, x: Any) -> Array:
 
 
 def as_integer_array(
-    arg_name: str, value: Any, shape: Sequence[int], limit: int | None, hint: str, like: str = ""
+    arg_name: str, value: object, shape: Sequence[int], limit: int | None, hint: str, like: str = ""
 ) -> Array:
     """`value` as an array of integers of `shape`, the shape of the argument `like` if this is given.
 
@@ -163,7 +176,7 @@ def as_integer_array(
     return array
 
 
-def _is_dtype_of_kind(dtype: Any, *kinds: Any) -> bool:
+def _is_dtype_of_kind(dtype: DTypeLike, *kinds: DTypeLike) -> bool:
     return any(jnp.issubdtype(dtype, kind) for kind in kinds)
 
 
@@ -180,10 +193,10 @@ def replicated(x: Array) -> Array:
     return reshard(x, sharding.update(spec=PartitionSpec())) if any(sharding.spec) else x
 
 
-def varying_mesh_axes(aval: Any) -> frozenset[Any]:
+def varying_mesh_axes(aval: object) -> frozenset[str]:
     """The manual mesh axes of a `shard_map` over which an array of type `aval` varies (JAX's `vma`)."""
     aval = getattr(aval, "manual_axis_type", aval)
-    axes: frozenset[Any] = getattr(aval, "varying", getattr(aval, "vma", frozenset()))
+    axes: frozenset[str] = getattr(aval, "varying", getattr(aval, "vma", frozenset()))
     return axes
 
 
@@ -193,7 +206,7 @@ def match_varying_mesh_axes(xs: Sequence[Array], *other_arrays: Array) -> tuple[
     The transpose of `lax.pcast` sums a cotangent over the mesh axes that it added.
     """
     axes_per_array = [varying_mesh_axes(jax.typeof(x)) for x in (*xs, *other_arrays)]
-    all_axes = frozenset[Any]().union(*axes_per_array)
+    all_axes = frozenset[str]().union(*axes_per_array)
 
     def vary_over_all_axes(x: Array) -> Array:
         missing_axes = sorted(all_axes - varying_mesh_axes(jax.typeof(x)), key=str)
@@ -205,7 +218,7 @@ def match_varying_mesh_axes(xs: Sequence[Array], *other_arrays: Array) -> tuple[
 FloatPredicate = Callable[[float], bool]
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether `value` is a real Python or NumPy number; bools and ints that overflow a float are excluded."""
     if isinstance(value, int) and abs(value) >= 2**1023:
         return False
@@ -214,7 +227,7 @@ def is_number(value: Any) -> bool:
 
 
 def checked_float(
-    arg_name: str, value: Any, rule: str, hint: str, is_valid: FloatPredicate
+    arg_name: str, value: object, rule: str, hint: str, is_valid: FloatPredicate
 ) -> float:
     """`value` as a float. Raises unless `value` is a number for which `is_valid` is True; a bool is not a number."""
     if not is_number(value):
@@ -225,7 +238,7 @@ def checked_float(
 
 
 def as_coefficient(
-    arg_name: str, value: Any, rule: str, is_valid: FloatPredicate, output_shape: tuple[Any, ...]
+    arg_name: str, value: object, rule: str, is_valid: FloatPredicate, output_shape: Shape
 ) -> tuple[float | None, tuple[Array, ...]]:
     """`value` as (number, ()), or (None, (array,)) with the rank of `output_shape`; elements are not checked."""
     if not is_array(value) or isinstance(value, np.generic):
@@ -244,7 +257,7 @@ def as_coefficient(
 
 
 def as_broadcast_mask(
-    where: Any, shape: Sequence[Any], arg_name: str = "where", output_shape: Sequence[Any] = ()
+    where: object, shape: Shape, arg_name: str = "where", output_shape: Shape = ()
 ) -> Array:
     """The mask `where` as a boolean array that broadcasts to `shape`, the shape of x, and has its rank.
 
@@ -268,14 +281,14 @@ def as_broadcast_mask(
     return lax.expand_dims(mask, range(len(shape) - mask.ndim))
 
 
-def _broadcasts_to(shape: Sequence[Any], target_shape: Sequence[Any]) -> bool:
+def _broadcasts_to(shape: Shape, target_shape: Shape) -> bool:
     try:
         return bool(jnp.broadcast_shapes(tuple(shape), tuple(target_shape)) == tuple(target_shape))
     except ValueError:
         return False
 
 
-def _matching_axes_hint(arg_name: str, mask_shape: Sequence[Any], shape: Sequence[Any]) -> str:
+def _matching_axes_hint(arg_name: str, mask_shape: Shape, shape: Shape) -> str:
     """A hint that names axes of x, of the given `shape`, that the axes of a mask would match; "" if none do."""
     ndim = len(shape)
     if ndim > 6 or len(mask_shape) > ndim:  # permutations of more axes take long
@@ -301,7 +314,7 @@ def _matching_axes_hint(arg_name: str, mask_shape: Sequence[Any], shape: Sequenc
     return f"Its axes would match axes {choices} of x: pass {aligned}{', say' if others else ''}."
 
 
-def _bool_conversion_hint(arg_name: str, dtype: Any) -> str:
+def _bool_conversion_hint(arg_name: str, dtype: DTypeLike) -> str:
     """A hint for converting numbers to bools. For integers that are episode ids or lengths, `!= 0` would be wrong."""
     if not jnp.issubdtype(dtype, jnp.integer):
         return f"Pass {arg_name} != 0."

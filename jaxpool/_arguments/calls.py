@@ -25,7 +25,7 @@ ARGS_SHOWN_AS_VALUE = ("window_shape", "output_shape", "spatial_shape", "levels"
 
 
 def clearer_error(
-    error: Exception, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    error: Exception, function: Callable[..., object], args: tuple, kwargs: dict[str, object]
 ) -> Exception | None:
     """The error that the user sees instead of `error`, raised by a call of `function`; None for `error` itself."""
     name = _public_name(function)
@@ -51,25 +51,25 @@ def clearer_error(
 class FunctionWrapper:
     """A callable like `fn`; pickled by name if it replaces `fn` in its module, else by the call `make_wrapper(fn)`."""
 
-    def __init__(self, fn: Callable[..., Any], make_wrapper: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., object], make_wrapper: Callable[..., object]) -> None:
         functools.update_wrapper(self, fn)
         self._reduce_value = make_wrapper, (fn,)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> object:
         return self if instance is None else types.MethodType(self, instance)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[Callable[..., object], tuple[object, ...]]:
         name = getattr(self, "__qualname__", "")
-        target: Any = sys.modules.get(getattr(self, "__module__", ""))
+        target: object = sys.modules.get(getattr(self, "__module__", ""))
         for part in name.split("."):
             target = getattr(target, part, None)
         return name if target is self else self._reduce_value
 
 
-def _public_name(function: Callable[..., Any]) -> str:
+def _public_name(function: Callable[..., object]) -> str:
     """The public name of a function without `jaxpool.`, such as "max_pool" or "compat.torch.max_pool2d"."""
     top_package, *submodules = function.__module__.split(".")[1:]
     # `compat.torch.max_pool2d` is defined in `compat/_torch_windowed.py`.
@@ -79,12 +79,14 @@ def _public_name(function: Callable[..., Any]) -> str:
     return function.__name__ if is_private else f"{top_package}.{function.__name__}"
 
 
-def _positional_names(function: Callable[..., Any]) -> list[str]:
+def _positional_names(function: Callable[..., object]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
-def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
+def _invalid_call_reason(
+    function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> str:
     """The reason why a call does not match the signature of `function`; "" if no rule below applies."""
     parameters = inspect.signature(function).parameters
     positional, public_name = _positional_names(function), _public_name(function)
@@ -118,7 +120,7 @@ def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[s
     return " ".join(filter(None, (f"{rule}; got {len(args)}.", returned_function_hint, hint)))
 
 
-def _swapped_arguments_reason(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
+def _swapped_arguments_reason(function: Callable[..., object], arguments: dict[str, object]) -> str:
     """The reason why a call raised if two of its arguments are swapped; "" if no arguments are swapped."""
     for first, second in itertools.pairwise(arguments):
         if second in _arguments_swapped_with(first, arguments[first], arguments[second]):
@@ -127,7 +129,7 @@ def _swapped_arguments_reason(function: Callable[..., Any], arguments: dict[str,
     return ""
 
 
-def _arguments_swapped_with(arg_name: str, value: Any, next_value: Any) -> tuple[str, ...]:
+def _arguments_swapped_with(arg_name: str, value: object, next_value: object) -> tuple[str, ...]:
     """Names of arguments that may be swapped with `arg_name`, judging by its `value` and the next argument's value."""
     if arg_name == "x" and not is_array(value) and is_array(next_value):
         has_axes = getattr(next_value, "ndim", 0) > 1

@@ -40,7 +40,9 @@ class _StaticArguments:
     key: str = dataclasses.field(repr=False)
 
 
-def _static_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _StaticArguments | None:
+def _static_arguments(
+    args: tuple[object, ...], kwargs: dict[str, object]
+) -> _StaticArguments | None:
     """Return the arguments after the arrays, or None if one of them cannot be static, such as an array or a float."""
     is_static = all(map(_is_static, (*args, *kwargs.values())))
     if not is_static or NEVER_STATIC_PARAMETER in kwargs:
@@ -53,13 +55,13 @@ def _is_static(value: Any) -> bool:
     return all(map(_is_static, value)) if is_sequence else type(value) in STATIC_TYPES
 
 
-def _is_concrete_on_one_device(x: Any) -> bool:
+def _is_concrete_on_one_device(x: object) -> bool:
     """True for an array with concrete values on one device, and for its tracer in an eager `jax.grad` or `jax.vjp`."""
     x = x.to_concrete_value() if isinstance(x, jax.core.Tracer) else x
     return isinstance(x, jax.Array) and type(x.sharding) is SingleDeviceSharding
 
 
-def _num_traced_parameters(function: Callable[..., Any]) -> int | None:
+def _num_traced_parameters(function: Callable[..., object]) -> int | None:
     """The number of leading parameters that are traced in eager calls; None for `*xs`: all arguments."""
     parameters = inspect.signature(function).parameters.values()
     traced = list(itertools.takewhile(lambda p: p.name in TRACED_PARAMETERS, parameters))

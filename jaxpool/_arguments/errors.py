@@ -27,7 +27,7 @@ class ArgumentError(Exception):
 
     arg_name: str
     rule: str
-    value: Any
+    value: object
     hint: str
     error_type: type[Exception] = ValueError
     _: dataclasses.KW_ONLY
@@ -40,7 +40,7 @@ class ArgumentError(Exception):
             self.rule, self.hint = f"static, {self.rule}", TRACED_VALUE_HINT
 
     def error_for_function(
-        self, function_name: str, shown_arguments: Mapping[str, Any]
+        self, function_name: str, shown_arguments: Mapping[str, object]
     ) -> Exception:
         """The exception that the user of `jaxpool.<function>` sees; its message shows no value twice."""
         shown_name = f"{self.arg_name}.{self.attribute}" if self.attribute else self.arg_name
@@ -56,7 +56,7 @@ class ArgumentError(Exception):
         )
 
 
-def _contains(is_match: Callable[[Any], bool], value: Any) -> bool:
+def _contains(is_match: Callable[[object], bool], value: object) -> bool:
     """Whether `is_match(value)`, or `value` is a tuple or list that contains such a value at any depth."""
     stack, seen_ids = [value], set()  # a list may contain itself
     while stack:
@@ -69,12 +69,12 @@ def _contains(is_match: Callable[[Any], bool], value: Any) -> bool:
     return False
 
 
-def _is_tracer(value: Any) -> bool:
+def _is_tracer(value: object) -> bool:
     jax = sys.modules.get("jax")  # if JAX is not imported, nothing is traced
     return jax is not None and isinstance(value, jax.core.Tracer)
 
 
-def _is_shown_as_type(value: Any) -> bool:
+def _is_shown_as_type(value: object) -> bool:
     """Whether `value` is a traced array, or an array of NumPy or jax with many elements."""
     libraries = [sys.modules[name] for name in ("numpy", "jax") if name in sys.modules]
     array_types = tuple(getattr(module, "ndarray", None) or module.Array for module in libraries)
@@ -96,7 +96,7 @@ def _repr(value: Any) -> str:
     return repr(value)
 
 
-def short_repr(value: Any) -> str:
+def short_repr(value: object) -> str:
     """The beginning of the repr of `value`, which may be any object, on one line."""
     try:
         line = " ".join(_repr(value).split())
@@ -106,7 +106,7 @@ def short_repr(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def name_function_in_errors(function_name: str, **shown_arguments: Any) -> Iterator[None]:
+def name_function_in_errors(function_name: str, **shown_arguments: object) -> Iterator[None]:
     """In the `with` block, convert an `ArgumentError` as `@public` does; for methods and inner functions."""
     try:
         yield

@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int
+from jaxpool._arguments.sizes import Shape, Size, is_int
 
 MeshAxes = tuple[tuple[str, ...], ...]  # the mesh axes that shard each of some array axes
 
@@ -38,13 +38,13 @@ class ArraySharding:
         """Number of shards along an axis of the array."""
         return math.prod(self.mesh.shape[name] for name in self.mesh_axes[axis])
 
-    def global_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def global_shape(self, shape: Shape) -> tuple[Size, ...]:
         """The global shape of an array of `shape`, which is the shape of one shard if `is_manual`."""
         if not self.is_manual:
             return tuple(shape)
         return tuple(size * self.num_shards(axis) for axis, size in enumerate(shape))
 
-    def operand_sharding(self, shape: Sequence[Any]) -> ArraySharding:
+    def operand_sharding(self, shape: Shape) -> ArraySharding:
         """The sharding of an operand whose `shape` has the axes of the array, perhaps after other leading axes.
 
         Leading axes, and axes that cannot be split, such as those of size 1, are not sharded.
@@ -95,7 +95,7 @@ class ArraySharding:
         return frozenset() if mapped_axes == frozenset(self.mesh.axis_names) else mapped_axes
 
 
-def _spec_axes(spec: Any, ndim: int, mesh: Any) -> MeshAxes:
+def _spec_axes(spec: object, ndim: int, mesh: Mesh | AbstractMesh) -> MeshAxes:
     """The mesh axis names in a `PartitionSpec` for each of the `ndim` axes of an array."""
     rule = "a jax.sharding.PartitionSpec with one entry for each axis of the array"
     hint = 'Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.'
@@ -112,7 +112,7 @@ def _spec_axes(spec: Any, ndim: int, mesh: Any) -> MeshAxes:
     return mesh_axes
 
 
-def axes_of_type(mesh: Any, axis_type: AxisType) -> frozenset[str]:
+def axes_of_type(mesh: Mesh | AbstractMesh, axis_type: AxisType) -> frozenset[str]:
     """The names of the mesh axes of a type."""
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     return frozenset(name for name, each in pairs if each == axis_type)
@@ -218,9 +218,9 @@ def check_unsharded(x: Array, *axes: int, checks_types: bool = True, arg_name: s
 def check_divisible(
     sharding: ArraySharding | None,
     axis: int,
-    size: Any,
+    size: Size,
     arg_name: str,
-    value: Any,
+    value: object,
     suffix: str = "",
     attr: str = "",
 ) -> None:

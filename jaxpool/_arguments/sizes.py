@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
 
 
-def check_bool(arg_name: str, value: Any) -> None:
+def check_bool(arg_name: str, value: object) -> None:
     """Raise unless `value` is True or False."""
     if not isinstance(value, bool):
         raise ArgumentError(arg_name, "True or False", value, "Pass a bool.", TypeError)
 
 
-def check_choice(arg_name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(arg_name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise unless `value` is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
         rule = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
@@ -27,7 +27,7 @@ def check_choice(arg_name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ArgumentError(arg_name, rule, value, hint, error_type)
 
 
-def wrong_case_hint(value: Any, choices: tuple[str, ...]) -> str:
+def wrong_case_hint(value: object, choices: tuple[str, ...]) -> str:
     """A hint if `value` differs from one of `choices` only in upper or lower case; "" otherwise."""
     matches = [word for word in choices if isinstance(value, str) and word.lower() == value.lower()]
     return f"Case matters: pass {matches[0]!r}." if matches else ""
@@ -36,10 +36,12 @@ def wrong_case_hint(value: Any, choices: tuple[str, ...]) -> str:
 Padding = str | int | Sequence[int] | Sequence[tuple[int, int]]
 IntOrInts = int | Sequence[int] | np.ndarray
 Axes = tuple[int, ...] | None
+Size = Any  # an int, or a symbolic size of `jax.export`, which has no public type
+Shape = Sequence[Size]
 PADDING_MODES = ("VALID", "SAME", "SAME_LOWER")
 
 
-def is_int(value: Any) -> bool:
+def is_int(value: Any) -> TypeGuard[int]:
     """Whether `value` counts as an int. NumPy integers count as ints, bools do not."""
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         return False
@@ -51,7 +53,7 @@ def is_int(value: Any) -> bool:
 
 
 def checked_int(
-    arg_name: str, value: Any, rule: str, hint: str, valid_range: range, non_int_hint: str = ""
+    arg_name: str, value: object, rule: str, hint: str, valid_range: range, non_int_hint: str = ""
 ) -> int:
     """`value` as an int. Raises unless `value` is an int in `valid_range`."""
     if not is_int(value):
@@ -61,7 +63,7 @@ def checked_int(
     return operator.index(value)
 
 
-def is_tuple_or_list(value: Any) -> bool:
+def is_tuple_or_list(value: object) -> TypeGuard[tuple | list]:
     """Whether `value` is a tuple or a list, the two sequence types that size arguments may have."""
     return isinstance(value, (tuple, list))
 
@@ -71,7 +73,7 @@ def array_to_list(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def checked_tuple(arg_name: str, value: Any, rule: str, hint: str) -> Sequence[Any]:
+def checked_tuple(arg_name: str, value: object, rule: str, hint: str) -> Sequence[Any]:
     """`value`, a tuple, a list or a NumPy array, as a tuple or list. Raises for other types and if it is empty."""
     value = array_to_list(value)
     if not is_tuple_or_list(value) or not value:
@@ -81,7 +83,7 @@ def checked_tuple(arg_name: str, value: Any, rule: str, hint: str) -> Sequence[A
 
 
 def _full_rank_sizes_hint(
-    values: Sequence[Any], num_axes: int, neutral_values: Sequence[Any]
+    values: Sequence[object], num_axes: int, neutral_values: Sequence[object]
 ) -> str:
     """A hint if `values` has an entry for every axis of the array, as in lax and Haiku; "" otherwise."""
     is_full_rank = len(values) == num_axes + 2
@@ -91,7 +93,7 @@ def _full_rank_sizes_hint(
 
 
 def ints_per_axis(
-    arg_name: str, value: Any, num_axes: int, *, min_value: int = 1, mention_int: bool = True
+    arg_name: str, value: object, num_axes: int, *, min_value: int = 1, mention_int: bool = True
 ) -> tuple[int, ...]:
     """`value` as `num_axes` ints of at least `min_value`; a single int is repeated.
 
@@ -117,14 +119,14 @@ def ints_per_axis(
     return values
 
 
-def _check_fits_int64(arg_name: str, values: Sequence[int], original_value: Any) -> None:
+def _check_fits_int64(arg_name: str, values: Sequence[int], original_value: object) -> None:
     """Raise if any of `values` is too large to be the size of an array."""
     if any(value >= 2**63 for value in values):
         hint = "Pass a size that an array can have."
         raise ArgumentError(arg_name, "below 2**63", original_value, hint)
 
 
-def _full_rank_window_hint(window_shape: Sequence[Any], ndim: int) -> str:
+def _full_rank_window_hint(window_shape: Sequence[int], ndim: int) -> str:
     """A hint if `window_shape` has a size for every axis, as in lax and Haiku, perhaps with a batch axis; else ""."""
     num_extra_axes = len(window_shape) - ndim
     if num_extra_axes not in (0, 1) or not all(map(is_int, window_shape)) or 1 not in window_shape:
@@ -154,7 +156,7 @@ def example_axes(ndim: int, num_axes: int | None = None) -> tuple[int, ...]:
 
 
 def normalise_axes(
-    axes: Any, ndim: int, num_axes: int | None, array_name: str = "x", window_shape: Any = ()
+    axes: object, ndim: int, num_axes: int | None, array_name: str = "x", window_shape: Any = ()
 ) -> tuple[int, ...]:
     """`axes` as distinct non-negative axes of `array_name`, of rank `ndim`; `window_shape` is for error hints."""
     if axes is None:
@@ -195,7 +197,7 @@ def _default_axes(
     return example_axes(ndim, num_axes)
 
 
-def normalise_axis(axis: Any, ndim: int, array_name: str = "x", non_int_hint: str = "") -> int:
+def normalise_axis(axis: object, ndim: int, array_name: str = "x", non_int_hint: str = "") -> int:
     """`axis` as a non-negative axis of the argument `array_name`, which has rank `ndim`."""
     if not ndim:
         hint = f"Add one with {array_name}[None]."
@@ -227,7 +229,7 @@ def check_fits_int32_indices(arg_name: str, sizes: Sequence[int]) -> None:
         raise ArgumentError(arg_name, rule, tuple(sizes), "Pool parts of the array.")
 
 
-def padding_pairs(padding: Any, num_axes: int) -> tuple[tuple[int, int], ...] | str:
+def padding_pairs(padding: object, num_axes: int) -> tuple[tuple[int, int], ...] | str:
     """`padding` as a mode such as "SAME", or as one (low, high) pair per pooled axis."""
     rule = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair per pooled axis"
     hint = f"Pass 'SAME' or pairs such as {((1, 1),) * num_axes}."
@@ -258,7 +260,7 @@ def padding_pairs(padding: Any, num_axes: int) -> tuple[tuple[int, int], ...] | 
 
 
 def static_sizes(
-    shape: Sequence[Any], axes: Sequence[int], *, min_size: int = 1, arg_name: str = "x"
+    shape: Shape, axes: Sequence[int], *, min_size: int = 1, arg_name: str = "x"
 ) -> tuple[int, ...]:
     """The sizes of the pooled `axes`. Raises if a size is symbolic or less than `min_size`, which is 0 or 1."""
     for axis in axes:

@@ -23,6 +23,7 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
@@ -133,7 +134,7 @@ class Halo:
         rows = first + int32_iota(self.num_rows)
         return (rows >= 0) & (rows < self.dim.size)
 
-    def extend(self, x: Array, fill: Any) -> Array:
+    def extend(self, x: Array, fill: ArrayLike) -> Array:
         """The shard x with its halo, `num_rows` rows; halo rows beyond the global array hold `fill`."""
         axis, shard_size = self.dim.axis, self.shard_size
         pieces = [x]
@@ -154,7 +155,7 @@ class Halo:
         start = self.shard_id() * np.int32(self.drift) + np.int32(first)
         return lax.dynamic_slice_in_dim(extended, start, self.num_rows, axis)
 
-    def receive_rows(self, rows: Array, fill: Any, hop: int = 1, *, is_after: bool) -> Array:
+    def receive_rows(self, rows: Array, fill: ArrayLike, hop: int = 1, *, is_after: bool) -> Array:
         """Receive `rows` of the shard that is `hop` shards before, or (`is_after`) after, this device's shard.
 
         Rows are sent only to shards that need them. Beyond the ends of the array, the result holds `fill`.
@@ -259,7 +260,7 @@ class ShardedWindows:
         dims = self.window.dims
         return [self.window_indices(d) * np.int32(d.stride) - np.int32(d.low) for d in dims]
 
-    def extend(self, x: Array, fill: Any) -> Array:
+    def extend(self, x: Array, fill: ArrayLike) -> Array:
         """x extended by its halos, one axis after another, so that corners come from diagonal neighbours."""
         for halo in self.halos:
             x = halo.extend(x, fill)
@@ -300,7 +301,7 @@ def pool_with_halo(
         return pool(cropped_op, *cropped, *xs[num_extended:])
 
     branches = [functools.partial(pool_cropped, ends) for ends in itertools.product(*padding_cases)]
-    switch: Callable[..., Any] = functools.partial(lax.switch, branch_index, branches)
+    switch: Callable[..., Array] = functools.partial(lax.switch, branch_index, branches)
     if op.saves_x:
         switch = jax.checkpoint(switch)
     # Cast outside of the switch: the transpose of the cast sums over devices, which may take different branches.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 from jax import Array, lax
@@ -23,6 +23,7 @@ from jaxpool._arguments.sharding import (
     multiples_near,
     sharding_from_type,
 )
+from jaxpool._arguments.sizes import Shape
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._ops.apply import Autodiff, call_in_reverse_mode
 from jaxpool._shards.halo import Halo, ShardedWindows
@@ -52,7 +53,7 @@ def drop_unit_axes(sharding: ArraySharding | None, x: Array, axes: Sequence[int]
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _shard_map(
     body: Callable[..., R],
-    settings: tuple[Any, ...],
+    settings: tuple[object, ...],
     sharding: ArraySharding,
     out_spec: PartitionSpec,
     *xs: Array,
@@ -81,7 +82,7 @@ def on_shards(
     body: Callable[..., R],
     sharding: ArraySharding,
     *xs: Array,
-    settings: tuple[Any, ...] = (),
+    settings: tuple[object, ...] = (),
     out_spec: PartitionSpec | None = None,
     autodiff: Autodiff | None = None,
 ) -> R:
@@ -101,7 +102,7 @@ def run_on_shards(
     body: Callable[..., R],
     windows: ShardedWindows,
     x: Array,
-    *settings: Any,
+    *settings: object,
     autodiff: Autodiff | None = None,
 ) -> R:
     """Call `body(windows, *settings, x)` on each shard of x."""
@@ -109,12 +110,10 @@ def run_on_shards(
 
 
 # A function from the shape of an array to the `Window` over the array
-WindowFn = Callable[[Sequence[Any]], Window]
+WindowFn = Callable[[Shape], Window]
 
 
-def split_windows(
-    sharding: ArraySharding, shape: Sequence[Any], window_fn: WindowFn
-) -> ShardedWindows:
+def split_windows(sharding: ArraySharding, shape: Shape, window_fn: WindowFn) -> ShardedWindows:
     """The windows of a pool over the shards of an array; `shape` is the shape of a shard inside a `shard_map`.
 
     Raises `ArgumentError` if shards would differ in size.
@@ -143,7 +142,7 @@ def sharded_windows(x: Array, window: Window) -> ShardedWindows | None:
     if sharding is None:
         return None
 
-    def window_fn(shape: Sequence[Any]) -> Window:
+    def window_fn(shape: Shape) -> Window:
         if [shape[axis] for axis in window.axes] == list(window.input_shape):
             return window
         return make_window(

@@ -21,7 +21,9 @@ from typing import Any
 
 import jax
 from jax import Array, lax
+from jax.typing import ArrayLike
 
+from jaxpool._arguments.arrays import PyTree
 from jaxpool._kernels.slices import materialise
 from jaxpool._ops.op import Op, linear_map
 from jaxpool._plan.problem import Platform, barrier_of
@@ -53,7 +55,7 @@ class TakeSlices(Op):
         return (dx,)
 
 
-def fetch_halos(strips: Sequence[Strip], x: Array, fill: Any) -> list[Array]:
+def fetch_halos(strips: Sequence[Strip], x: Array, fill: ArrayLike) -> list[Array]:
     """Return x, and for each strip the rows that the strip reads from a neighbouring shard; `fill` beyond the array."""
     cuts = tuple((strip.axis, *strip.neighbour_rows) for strip in strips)
     x, *ends = linear_map(TakeSlices(cuts), (), [x], nonzero=(True,))
@@ -107,15 +109,17 @@ class StripPool(Op):
         """`materialises_inputs` of `pool`: True if XLA must store the pool's inputs in memory."""
         return bool(self.pool.materialises_inputs)
 
-    def value(self, platform: Platform, *args: Array) -> Any:
+    def value(self, platform: Platform, *args: Array) -> PyTree:
         kernel = functools.partial(self.pool.value, platform)
         y = materialise(barrier_of(platform), kernel, args[0])
         return self._pool_strips("value", platform, y, *args)
 
-    def primal(self, platform: Platform, *args: Array) -> Any:
+    def primal(self, platform: Platform, *args: Array) -> PyTree:
         return self._pool_strips("primal", platform, self.pool.primal(platform, args[0]), *args)
 
-    def _pool_strips(self, method: str, platform: Platform, outputs: Any, *args: Array) -> Any:
+    def _pool_strips(
+        self, method: str, platform: Platform, outputs: PyTree, *args: Array
+    ) -> PyTree:
         """The `outputs` of a method of `pool` for the shard alone, with the windows of the strips pooled again."""
         x, *halos = args[: self.num_inputs]
         for strip in self.strips:
@@ -125,7 +129,7 @@ class StripPool(Op):
             outputs = _update_windows(strip, outputs, part)
         return outputs
 
-    def linear(self, platform: Platform, residual: Any, x: Any, *halos: Any) -> Array:
+    def linear(self, platform: Platform, residual: PyTree, x: Array, *halos: Array) -> Array:
         linear = functools.partial(self.pool.linear, platform, residual)
         y: Array = materialise(barrier_of(platform), linear, x)
         for strip in self.strips:
@@ -133,7 +137,7 @@ class StripPool(Op):
             y = _update_windows(strip, y, self._pool_of(strip).linear(platform, part, rows))
         return y
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array, ...]:
+    def transpose(self, platform: Platform, residual: PyTree, dy: Array) -> tuple[Array, ...]:
         transpose = functools.partial(self.pool.transpose, platform, residual)
         (dx,) = materialise(barrier_of(platform), transpose, dy)
         halos = []
@@ -155,13 +159,13 @@ class StripPool(Op):
         return _append_halo(rows, halos[self.strips.index(strip)], strip)
 
 
-def _slice_windows(strip: Strip, arrays: Any) -> Any:
+def _slice_windows(strip: Strip, arrays: PyTree) -> PyTree:
     """Slices of a pytree of arrays with one entry per window: the entries for the windows of a strip."""
     ends = strip.windows.start, strip.windows.stop
     return jax.tree.map(lambda x: lax.slice_in_dim(x, *ends, axis=strip.axis), arrays)
 
 
-def _update_windows(strip: Strip, arrays: Any, updates: Any) -> Any:
+def _update_windows(strip: Strip, arrays: PyTree, updates: PyTree) -> PyTree:
     """The pytree `arrays`, with `updates` in place of the entries for the windows of a strip."""
 
     def update(x: Array, rows: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.sharding import ArraySharding, MeshAxes
 from jaxpool._kernels import dtypes, slices
-from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype
+from jaxpool._kernels.dtypes import DType, Kind, Ties, accumulator_dtype
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.ranged import zeros_with_tangent
 from jaxpool._ops.reduction import MeanReduction, NumTied, Reduction
@@ -78,12 +78,12 @@ def _is_first(
 
 
 def _mean(
-    axes: tuple[int, ...], mesh_axes: MeshAxes, size: int, dtype: Any, x: Array, *mask: Array
+    axes: tuple[int, ...], mesh_axes: MeshAxes, size: int, dtype: DType, x: Array, *mask: Array
 ) -> Array:
     mesh_names = sum(mesh_axes, ())
     wide_x = x.astype(dtype)
     wide_x = wide_x.astype(accumulator_dtype(wide_x.dtype))
-    count: Any = np.asarray(size, wide_x.dtype)
+    count: np.ndarray | Array = np.asarray(size, wide_x.dtype)
     if mask:
         wide_x = jnp.where(mask[0], wide_x, 0)
         num_true = lax.psum(jnp.sum(mask[0], axis=axes, keepdims=True, dtype=np.int32), mesh_names)
@@ -113,7 +113,7 @@ def reduce_sharded(
     mesh_axes = tuple(sharding.mesh_axes[axis] for axis in axes)
     masks = () if mask is None else (slices.broadcast_like(mask, x),)
     body: Callable[..., Array]
-    settings: tuple[Any, ...]
+    settings: tuple[object, ...]
     if not any(mesh_axes):
         sizes = tuple(shape[axis] for axis in axes)
         x = x if kind == "max" else dtypes.as_float(x)

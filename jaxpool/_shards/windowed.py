@@ -15,6 +15,7 @@ from typing import Any
 
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, accumulator_dtype, reduction_identity
@@ -127,7 +128,7 @@ def sum_pool_by_type(window: Window, divisor: Divisor, x: Array) -> Array:
 
 
 def _op_and_args_with_halo(
-    windows: ShardedWindows, x: Array, fill: Any, pool: Any, *extra_args: Array
+    windows: ShardedWindows, x: Array, fill: ArrayLike, pool: Any, *extra_args: Array
 ) -> tuple[Any, ...]:
     """The op that applies `pool`, over the windows of a shard, to the shard x and its halo, and the op's arguments."""
     if windows.strips is None:

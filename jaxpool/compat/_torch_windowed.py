@@ -249,7 +249,7 @@ def _lp_pool(
     with args.name_torch_function_in_errors(function_name, x, kernel_size=kernel_size):
         norm = _check_norm_type(norm_type)
         is_infinite = isinstance(norm, (int, float)) and abs(norm) == np.inf
-        num_sizes = len(kernel_size) if is_tuple_or_list(kernel_size) else None  # type: ignore[arg-type]
+        num_sizes = len(kernel_size) if is_tuple_or_list(kernel_size) else None
         if num_sizes is not None and (
             (num_spatial_dims == 1 and not is_infinite) or num_sizes != num_spatial_dims
         ):
