@@ -30,6 +30,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import PartitionSpec, reshard
+from jax.typing import ArrayLike
 
 from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
@@ -157,7 +158,7 @@ def where_or_zero(where: Array, x: Array) -> Array:
     return lax.select(where, x, lax.full_like(x, 0))
 
 
-def is_tap_chosen(tap: Array, chosen_tap: Array) -> Array:
+def is_tap_chosen(tap: ArrayLike, chosen_tap: Array) -> Array:
     """Mask of the elements of `chosen_tap` that equal the scalar `tap`, which may be traced."""
     return lax.eq(chosen_tap, lax.broadcast(jnp.asarray(tap, chosen_tap.dtype), chosen_tap.shape))
 
