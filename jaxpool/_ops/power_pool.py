@@ -398,12 +398,7 @@ class ExpectedValuePool(RangeCheckedOp):
         return (dx.astype(xs[0].dtype),)
 
     def complete_cotangents(
-        self,
-        platform: Platform,
-        status: Array,
-        dy: Array,
-        shares: Pair,
-        dxs: tuple[Array, ...],
+        self, platform: Platform, status: Array, dy: Array, shares: Pair, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         """If all weights of a window are 0, its first element receives the whole cotangent."""
 

@@ -61,12 +61,7 @@ class StochasticPool(TapResidualPool):
             return target, jnp.where(jnp.isinf(total), weight_scale, 1)
 
         def select_tap(
-            state: State,
-            tap: Array,
-            elements: Array,
-            target: Array,
-            scale: Array,
-            first_tap: Array,
+            state: State, tap: Array, elements: Array, target: Array, scale: Array, first_tap: Array
         ) -> State:
             weight_before, drawn_tap = state
             weight = _relu(elements * scale)
