@@ -19,7 +19,7 @@ from jaxpool._plan.rank_pool import merges_rows, plan_rank, unrolls_taps, uses_b
 
 
 def make_tap_loop(
-    window: Window, x: Array, platform: Platform, shape: Sequence[int] | None = None
+    window: Window, x: Array, platform: Platform, shape: slices.Ints | None = None
 ) -> rolled.TapLoop:
     """Return a loop over the taps (window indices) of a pool of x, or of an array of `shape` with the dtype of x."""
     return rolled.TapLoop(window, merges_rows(problem_of(window, x, platform, shape)))

@@ -25,7 +25,7 @@ from jax.tree_util import PyTreeDef
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.slices import inlines_calls, is_sharded, store_arguments
+from jaxpool._kernels.slices import Ints, inlines_calls, is_sharded, store_arguments
 from jaxpool._plan.problem import Platform, Problem, barrier_of
 
 Arrays = Sequence[Array]
@@ -38,9 +38,7 @@ Params = tuple[tuple[str, Any], ...]  # the items of an equation's parameters
 is_partitioned = jax.make_user_context(False)
 
 
-def problem_of(
-    window: Window, x: Array, platform: Platform, shape: Sequence[int] | None = None
-) -> Problem:
+def problem_of(window: Window, x: Array, platform: Platform, shape: Ints | None = None) -> Problem:
     """The `Problem` (input of a plan) of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
     sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
     return Problem(window, sizes, x.dtype.name, platform, is_sharded(x), is_partitioned.value)
@@ -367,11 +365,11 @@ def _jvp_by_residual(
 
 def _transpose_linear(
     cotangents: Tangents,
-    *args: Array | ad.UndefinedPrimal,
+    *args: Any,
     tree: PyTreeDef,
     transposed: bool,
     nonzero: Flags,
-    **params: object,
+    **params: Any,
 ) -> Sequence[Array | ad.Zero | None]:
     num_residuals = tree.num_leaves
     residual, xs = args[:num_residuals], args[num_residuals:]

@@ -5,7 +5,6 @@ If x contains masked elements or padding of a shard, an extra argument of `prima
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 
 from jax import Array, lax
 from jax import numpy as jnp
@@ -22,7 +21,7 @@ from jaxpool._kernels.dtypes import (
 )
 from jaxpool._kernels.select import pick, route, select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter, shared_window_extrema
-from jaxpool._kernels.slices import materialise, store_arguments
+from jaxpool._kernels.slices import Ints, materialise, store_arguments
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.chosen import TapResidualPool
 from jaxpool._ops.op import Op, Residual, problem_of, tracing_platform
@@ -39,9 +38,7 @@ class MaxPool(Op):
     kind: Kind
     ties: TieOrder = "first"  # tie order in `value`
 
-    def _plan(
-        self, platform: Platform, x: Array, shape: Sequence[int] | None = None
-    ) -> plans.MaxPlan:
+    def _plan(self, platform: Platform, x: Array, shape: Ints | None = None) -> plans.MaxPlan:
         return plans.plan_max(problem_of(self.window, x, platform, shape))
 
     def value(self, platform: Platform, x: Array, *_: Array) -> Array:
