@@ -15,12 +15,13 @@ import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    Axes,
     checked_tuple,
     is_int,
     normalise_axes,
     static_sizes,
 )
-from jaxpool._geometry.window import MAX_WINDOW_OVERHANG, Axis, Window, check_int32_positions
+from jaxpool._geometry.window import MAX_WINDOW_OVERHANG, Axis, Index, Window, check_int32_positions
 
 OutputSizes = int | Sequence[int | None]
 
@@ -32,7 +33,7 @@ class RaggedAxis(Axis):
     is_padded = True  # shorter windows are padded to the longest window
     used_high = 0
 
-    def last_tap_inside(self, out_index: Any) -> Any:
+    def last_tap_inside(self, out_index: Index) -> Index:
         """The index, within window `out_index`, of the last element that is not padding."""
         return -((out_index + 1) * -self.size // self.out) - out_index * self.size // self.out - 1
 
@@ -78,7 +79,7 @@ def ragged_first_permutation(window: Window, ndim: int) -> tuple[tuple[int, ...]
 
 
 def adaptive_window(
-    shape: Sequence[Any], output_shape: Any, axes: Any, *, arg_name: str = "output_shape"
+    shape: Sequence[int], output_shape: Any, axes: Axes, *, arg_name: str = "output_shape"
 ) -> Window:
     """Check the arguments of an adaptive pool over an array of `shape` and return its `Window`."""
     rule = "an int, or a tuple with a positive int or None for each pooled axis"

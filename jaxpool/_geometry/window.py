@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -30,9 +30,13 @@ from jaxpool._arguments.sizes import (
 # Maximum excess of a window's span over the input size. XLA takes minutes to compile longer windows.
 MAX_WINDOW_OVERHANG = 2**20
 
+Index = Any  # an int, or an array of ints of any library
+Size = TypeVar("Size")  # an int, or in a plan, None where a size is symbolic
+NewSize = TypeVar("NewSize")
 
-def _clip(value: Any, low: int, high: int) -> Any:
-    """Clip an int of any size, or an array of any library, to the range from `low` to `high`."""
+
+def _clip(value: Index, low: int, high: int) -> Index:
+    """Clip an int of any size, or an array, to the range from `low` to `high`."""
     return value.clip(low, high) if hasattr(value, "clip") else min(max(value, low), high)
 
 
@@ -84,16 +88,16 @@ class Axis:
         covers = self.window == self.size and self.dilation == 1 and not self.is_padded
         return covers and self.out == 1
 
-    def first_tap_inside(self, out_index: Any) -> Any:
+    def first_tap_inside(self, out_index: Index) -> Index:
         """The first tap of window `out_index` (an int or array) that is at or after the start of the input."""
         return _clip(-((out_index * self.stride - self.low) // self.dilation), 0, self.window)
 
-    def last_tap_inside(self, out_index: Any) -> Any:
+    def last_tap_inside(self, out_index: Index) -> Index:
         """The last tap of window `out_index` (an int or array) that is before the end of the input."""
         max_offset = self.size - 1 + self.low - out_index * self.stride
         return _clip(max_offset // self.dilation, -1, self.window - 1)
 
-    def num_taps_inside(self, out_index: Any) -> Any:
+    def num_taps_inside(self, out_index: Index) -> Index:
         """Number of elements of window `out_index` that are inside the input."""
         num_taps = self.last_tap_inside(out_index) - self.first_tap_inside(out_index) + 1
         return _clip(num_taps, 0, self.window)
@@ -127,15 +131,15 @@ class Axis:
         positions = self.starts()[:, None] + taps * self.dilation
         return np.where(is_inside, positions, self.size).astype(np.int32)
 
-    def num_taps_counted(self, out_index: Any) -> Any:
+    def num_taps_counted(self, out_index: Index) -> Index:
         """Number of elements of window `out_index` in the input or its explicit padding, without ceil-mode overhang."""
         end = min(self.size + self.low + self.high, self.covered_size) - out_index * self.stride
         return _clip(-(-end // self.dilation), 0, self.window)
 
 
 def replace_sizes(
-    shape: Sequence[Any], axes: Iterable[int], sizes: Iterable[Any]
-) -> tuple[Any, ...]:
+    shape: Sequence[Size], axes: Iterable[int], sizes: Iterable[NewSize]
+) -> tuple[Size | NewSize, ...]:
     """The shape `shape` with the sizes along `axes` replaced by `sizes`."""
     size_of_axis = dict(zip(axes, sizes, strict=True))
     return tuple(size_of_axis.get(axis, size) for axis, size in enumerate(shape))
@@ -185,11 +189,11 @@ class Window:
         """Convert a flat row-major index within a window to one index per pooled axis."""
         return tuple(map(int, np.unravel_index(flat_tap, self.window_shape)))
 
-    def pooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def pooled_shape(self, shape: Sequence[Size]) -> tuple[Size | int, ...]:
         """The shape of the pool's output for an input of `shape`."""
         return replace_sizes(shape, self.axes, self.output_shape)
 
-    def unpooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def unpooled_shape(self, shape: Sequence[Size]) -> tuple[Size | int, ...]:
         return replace_sizes(shape, self.axes, self.input_shape)
 
 
@@ -273,7 +277,7 @@ def check_int32_positions(window: Window, *, only_padded_axes: bool = False) -> 
 
 
 def make_window(
-    shape: Sequence[Any],
+    shape: Sequence[int],
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
@@ -288,7 +292,7 @@ def make_window(
     Raises `ArgumentError`. `empty_windows="allow"` accepts windows that contain only padding, as lax does.
     """
     rule = "an int or a tuple of positive ints, one per pooled axis"
-    hint, entries = "Pass a tuple such as (2, 2).", list[Any]()
+    hint, entries = "Pass a tuple such as (2, 2).", list[int]()
     if not is_int(window_shape):
         entries = [*checked_tuple("window_shape", window_shape, rule, hint)]
     pooled_axes = normalise_axes(axes, len(shape), len(entries) or None, window_shape=entries)
@@ -318,7 +322,7 @@ class WindowArguments:
     ceil_mode: bool = False
     axes: Axes = None
 
-    def window_over(self, shape: Sequence[Any]) -> Window:
+    def window_over(self, shape: Sequence[int]) -> Window:
         """The checked `Window` over an array of `shape`. Raises `ArgumentError`."""
         return make_window(
             shape,

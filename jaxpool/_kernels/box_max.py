@@ -1,12 +1,13 @@
 """Loops over the pixels of each grid cell of boxes, and the transpose of these loops without a scatter."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.dtypes import index_dtype, is_tied_with
@@ -28,7 +29,7 @@ class Cells(NamedTuple):
 
 def fold_pixels_of_cells(
     join_pixel: Callable[..., Array],
-    initial_value: Any,
+    initial_value: ArrayLike,
     xs: Sequence[Array],
     cells: Cells,
     boxes_per_group: int,

@@ -6,7 +6,7 @@ which hold all images of a batch; a feature pyramid has one pixel array per leve
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
+from jaxpool._kernels.clamped import T
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float, to_comparison_dtype
 
 # Sample points of a cell that may read one pixel, if a cell has ceil(length) points. Points are more than half a pixel
@@ -326,6 +327,6 @@ def scatter_weighted_cotangents(
     return lax.fori_loop(0, num_boxes, scatter_one_box, [*match_varying_mesh_axes(zeros, dy)])
 
 
-def _slice_box(arrays: Any, box_number: Array) -> Any:
+def _slice_box(arrays: T, box_number: Array) -> T:
     """Slice the entries of one box, (1, ...), out of arrays (K, ...)."""
     return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, box_number, 1), arrays)

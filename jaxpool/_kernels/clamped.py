@@ -13,16 +13,20 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.access import Phases, total_positions
 from jaxpool._plan.problem import MAX_MARKED_TAPS, is_constant_table
 
 Ints = Sequence[int]
+T = TypeVar("T")  # an array or a tuple of arrays
+Y = TypeVar("Y")  # likewise, for results
 
 
 # What a term gets in place of elements outside the array:
@@ -36,8 +40,8 @@ class AxisRead(NamedTuple):
     """One element per output position along an axis: its position clamped to the axis, its tap, whether it exists."""
 
     positions: Array
-    taps: Any  # an int or a vector
-    is_inside: Any  # a vector, or None if all elements exist
+    taps: int | Array | np.ndarray
+    is_inside: Array | np.ndarray | None  # None if all elements exist
 
 
 def _taps_by_offset(phases: Phases, shift: int) -> dict[int, dict[int, int]]:
@@ -59,7 +63,7 @@ def axis_reads(phases: Phases, outside: Outside) -> list[AxisRead]:
     num_phases, num_positions = len(phases), total_positions(phases)
     stride, size = phases[0].stride, phases[0].size
     shift = min(range(num_phases), key=lambda shift: len(_taps_by_offset(phases, shift)))
-    xp: Any = np if is_constant_table(num_positions) else jnp
+    xp: ModuleType = np if is_constant_table(num_positions) else jnp
     known = xp.arange(shift, shift + num_positions, dtype=np.int32)
     computed = lax.iota(np.int32, num_positions) + np.int32(shift)
     if num_phases > 1:
@@ -90,7 +94,7 @@ def axis_reads(phases: Phases, outside: Outside) -> list[AxisRead]:
     return reads
 
 
-def _merged_positions(shape: Sequence[Any], axes: Ints, positions: Sequence[Array]) -> Array:
+def _merged_positions(shape: Sequence[int], axes: Ints, positions: Sequence[Array]) -> Array:
     """Row-major positions in the axes from the first to the last of `axes`; axes between are read completely."""
     positions_of_axis = dict(zip(axes, positions, strict=True))
     merged = jnp.zeros((), np.int32)
@@ -115,10 +119,10 @@ def _gather(x: Array, axis: int, positions: Array) -> Array:
 def run_clamped_pass(
     axes: Ints,
     sources: Sequence[Any],
-    term_at_tap: Callable[..., Any],
-    join_terms: Callable[[Sequence[Any]], Any],
+    term_at_tap: Callable[..., T],
+    join_terms: Callable[[Sequence[T]], Y],
     outside: Outside = "padded",
-) -> Any:
+) -> Y:
     """`run_pass` for read mode "clamped". The tap of a term is an int, or an int32 array if it differs by position."""
     terms, first = [], min(axes)
     for source in sources:
@@ -133,14 +137,14 @@ def run_clamped_pass(
 
 
 def _tap_and_padding(
-    reads: Sequence[AxisRead], axes: Ints, shape: Sequence[Any]
-) -> tuple[Any, Callable[..., Array]]:
+    reads: Sequence[AxisRead], axes: Ints, shape: Sequence[int]
+) -> tuple[int | Array, Callable[..., Array]]:
     """The flat tap of the elements read, and a function that replaces elements outside by a fill value."""
 
-    def broadcast(vector: Any, axis: int) -> Array:
+    def broadcast(vector: ArrayLike, axis: int) -> Array:
         return lax.broadcast_in_dim(jnp.asarray(vector), shape, (axis,))
 
-    def pad_to_region(x: Array, fill: Any) -> Array:
+    def pad_to_region(x: Array, fill: ArrayLike) -> Array:
         for read, axis in zip(reads, axes, strict=True):
             if read.is_inside is not None:
                 x = lax.select(broadcast(read.is_inside, axis), x, lax.full_like(x, fill))

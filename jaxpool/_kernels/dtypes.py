@@ -73,7 +73,7 @@ def index_dtype(num_values: int) -> DType:
     return jnp.dtype(next(dtype for dtype in dtypes if num_values <= np.iinfo(dtype).max + 1))
 
 
-def reduction_identity(dtype: DType, kind: Kind) -> Any:
+def reduction_identity(dtype: DType, kind: Kind) -> np.ndarray:
     """Identity of a maximum or minimum, used as padding: an infinity, or a bound of a dtype without infinities."""
     if jnp.issubdtype(dtype, jnp.bool_):
         return np.asarray(kind == "min")

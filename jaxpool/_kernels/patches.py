@@ -11,18 +11,20 @@ The positions depend only on the shapes, so extraction and its transpose are res
 import functools
 import operator
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, is_float
-from jaxpool._kernels.positions import ragged_window_bounds, scaled_floor_division
+from jaxpool._kernels.positions import IntArray, ragged_window_bounds, scaled_floor_division
 from jaxpool._plan.problem import gathers_windows, is_constant_table
 
 
@@ -31,7 +33,7 @@ def tap_axes(window: Window) -> tuple[int, ...]:
     return slices.new_axes(window.axes)
 
 
-def patches_shape(input_shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
+def patches_shape(input_shape: Sequence[int], window: Window) -> tuple[int, ...]:
     """Shape of the patches of an array of `input_shape`."""
     sizes = [(dim.out, dim.window) for dim in window.dims]
     return slices.split_shape(input_shape, window.axes, sizes)
@@ -47,7 +49,7 @@ def split_adjacent_windows(x: Array, window: Window) -> Array:
     return x
 
 
-def extract_patches(x: Array, window: Window, fill: Any) -> Array:
+def extract_patches(x: Array, window: Window, fill: ArrayLike) -> Array:
     """Extract the windows of x, with `fill` for taps without an element. The map is linear in x if `fill` is 0."""
     v: Any = np.asarray(fill, x.dtype)[()]
     for dim in reversed(window.dims):  # first axis last, so that the largest gather copies rows
@@ -76,12 +78,12 @@ def add_up_patches(patches: Array, window: Window) -> Array:
 # Tables of positions are constants of the program, or are computed by the program where constants would be long.
 
 
-def _numpy_or_jax_numpy(dim: Axis) -> Any:
+def _numpy_or_jax_numpy(dim: Axis) -> ModuleType:
     """NumPy, or jax.numpy for an axis whose tables are too long for constants."""
     return np if is_constant_table(max(dim.size, dim.out * dim.window)) else jnp
 
 
-def _tap_positions(dim: RaggedAxis) -> Any:
+def _tap_positions(dim: RaggedAxis) -> IntArray:
     """Position of each tap of each window, one row per window; `dim.size` for taps without an element."""
     xp = _numpy_or_jax_numpy(dim)
     tap = xp.arange(dim.window, dtype=np.int32)
@@ -89,7 +91,7 @@ def _tap_positions(dim: RaggedAxis) -> Any:
     return xp.where(tap <= last_tap, start + tap, np.int32(dim.size))
 
 
-def _indices_of_copies(dim: RaggedAxis) -> list[Any]:
+def _indices_of_copies(dim: RaggedAxis) -> list[IntArray]:
     """Indices of all copies of each input position among the taps of all windows along an axis.
 
     Vector k of the list holds the index of copy k of every position, in the order of the windows. For a position with

@@ -7,12 +7,14 @@ A position is a row-major int32 index over the pooled axes, in the order of `axe
 import functools
 import math
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.adaptive import RaggedAxis, ragged_first_permutation
 from jaxpool._geometry.window import Axis, Window, replace_sizes
@@ -30,7 +32,7 @@ _DROP = lax.GatherScatterMode.FILL_OR_DROP
 
 def int32_iota(num_values: int) -> IntArray:
     """`arange(num_values)` in int32: a NumPy constant, or a jax iota if a constant would be too long."""
-    xp: Any = np if is_constant_table(num_values) else jnp
+    xp: ModuleType = np if is_constant_table(num_values) else jnp
     return xp.arange(num_values, dtype=np.int32)
 
 
@@ -73,7 +75,7 @@ def _binary_long_division(factor: Array, numerator: int, denominator: int, adden
     q_step, r_step = (np.uint32(part) for part in divmod(numerator, denominator))
     bits, divisor = factor.astype(np.uint32), np.uint32(denominator)
 
-    def add_and_carry(quotient: Array, remainder: Array, term: Any) -> tuple[Array, Array]:
+    def add_and_carry(quotient: Array, remainder: Array, term: ArrayLike) -> tuple[Array, Array]:
         remainder = remainder + term
         carry = (remainder >= divisor).astype(np.uint32)
         return quotient + carry, remainder - carry * divisor

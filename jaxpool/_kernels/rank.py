@@ -2,11 +2,11 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
@@ -67,7 +67,7 @@ def pad_around_median(
     return values
 
 
-def key_of_rank(count_smaller: Callable[[Array], Array], like: Array, rank: Any) -> Array:
+def key_of_rank(count_smaller: Callable[[Array], Array], like: Array, rank: ArrayLike) -> Array:
     """Keys of `rank`, counted from 0, with the shape and dtype of `like`, by a binary search over the bits of a key.
 
     `count_smaller(candidate)` is the number of keys that are smaller than `candidate`.

@@ -5,7 +5,6 @@ would not vectorise the instruction.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +13,9 @@ from jax import Array, lax
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import Kind
+from jaxpool._kernels.slices import Ints
+
+Pairs = Sequence[tuple[int, int]]  # low and high padding of each axis
 
 # True while a kernel binds a reduction of lax, which `accelerate` must not replace. The user context is created on
 # import, because jax asks programs not to create user contexts while other threads use jax.
@@ -49,7 +51,7 @@ def reduce_window_sum_transpose(dy: Array, dims: Sequence[Axis]) -> Array:
         return jax.linear_transpose(lambda x: reduce_window_sum(x, dims), x)(dy)[0]
 
 
-def window_parameters(dims: Sequence[Axis], ndim: int) -> tuple[Any, Any, Any, Any]:
+def window_parameters(dims: Sequence[Axis], ndim: int) -> tuple[Ints, Ints, Pairs, Ints]:
     """Window sizes, strides, padding and dilation of all axes, as XLA's windowed instructions take them."""
     sizes, strides, dilation = ([1] * ndim for _ in range(3))
     padding = [(0, 0)] * ndim
@@ -60,7 +62,7 @@ def window_parameters(dims: Sequence[Axis], ndim: int) -> tuple[Any, Any, Any, A
 
 
 def _bind_reduce_window(
-    x: Array, identity: Any, binary_op: Callable[..., Any], dims: Sequence[Axis]
+    x: Array, identity: np.ndarray, binary_op: Callable[[Array, Array], Array], dims: Sequence[Axis]
 ) -> Array:
     sizes, strides, padding, dilation = window_parameters(dims, x.ndim)
     with in_kernel(True):

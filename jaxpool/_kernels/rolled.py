@@ -13,11 +13,11 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._geometry.window import Window, replace_sizes
@@ -69,7 +69,7 @@ class TapLoop:
         """Collapse the minor axes of an array in the shape of the output if `collapses_minor_axes`, else return y."""
         return lax.collapse(y, max(self.window.axes)) if self.collapses_minor_axes else y
 
-    def _elements_per_position(self, shape: Sequence[Any]) -> list[int]:
+    def _elements_per_position(self, shape: Sequence[int]) -> list[int]:
         """Number of elements of a plane per input position along each pooled axis: 1, or the collapsed row size."""
         minor_axis = max(self.window.axes)
         row_size = math.prod(shape[minor_axis + 1 :]) if self.collapses_minor_axes else 1
@@ -79,7 +79,7 @@ class TapLoop:
         pairs = zip(self.window.dims, self._plane_sizes, strict=True)
         return [(dim.low, n * dim.stride - dim.low - dim.size, 0) for dim, n in pairs]
 
-    def to_planes(self, x: Array, fill: Any) -> Array:
+    def to_planes(self, x: Array, fill: ArrayLike) -> Array:
         """Planes of x, stacked along a new first axis; the padding has the value `fill`."""
         axes, num_axes = self.window.axes, len(self.window.axes)
         x = slices.pad(x, axes, self._padding_to_planes(), fill)
@@ -88,7 +88,7 @@ class TapLoop:
         x = lax.collapse(jnp.moveaxis(x, slices.new_axes(axes), range(num_axes)), 0, num_axes)
         return lax.collapse(x, max(axes) + 1) if self.collapses_minor_axes else x
 
-    def from_planes(self, x: Array, shape: Sequence[Any]) -> Array:
+    def from_planes(self, x: Array, shape: Sequence[int]) -> Array:
         """Invert `to_planes`: array of `shape` from its planes x."""
         axes, plane_sizes = self.window.axes, self._plane_sizes
         x = lax.reshape(x, (*self._strides, *replace_sizes(shape, axes, plane_sizes)))
@@ -104,7 +104,7 @@ class TapLoop:
         update_state: UpdateState,
         initial_state: Sequence[Array],
         input_planes: Sequence[Array],
-        input_shape: Any,
+        input_shape: Sequence[int],
         *other_arrays: Array,
     ) -> State:
         """Fold `update_state(state, tap, blocks)` over the taps; `blocks` are the elements of all windows at the tap.
@@ -135,7 +135,7 @@ class TapLoop:
         term_at_tap: Callable[..., Array],
         window_arrays: Sequence[Array],
         *input_planes: Array,
-        dtype: Any,
+        dtype: DType,
     ) -> Array:
         """Sum `term_at_tap(tap, *blocks, *input_planes)` over the windows that cover each element; return planes.
 
@@ -159,7 +159,7 @@ class TapLoop:
         ys = [lax.expand_dims(self.collapse_output(y), (0,)) for y in padded]
         sizes = [n * width for n, width in zip(plane_sizes, widths, strict=True)]
 
-        def sum_one_plane(table_and_planes: Any) -> Array:
+        def sum_one_plane(table_and_planes: Sequence[Array]) -> Array:
             table, *input_planes = table_and_planes
 
             def add_term_of_row(state: State, tap: Array, *starts: Array) -> State:
@@ -180,7 +180,7 @@ class TapLoop:
         return lax.expand_dims(sum_one_plane(one_plane), (0,))
 
     def _slice_block(
-        self, planes: Array, plane_index: Any, starts: Sequence[Any], sizes: Sequence[int]
+        self, planes: Array, plane_index: ArrayLike, starts: Sequence[ArrayLike], sizes: slices.Ints
     ) -> Array:
         """Slice a block of `sizes` from one plane; `starts` are the first positions along the pooled axes."""
         indices, shape = [plane_index, *[np.int32(0)] * (planes.ndim - 1)], [1, *planes.shape[1:]]
@@ -193,7 +193,7 @@ class TapLoop:
         num_rows, num_columns = table.shape
         num_steps, rows_per_step, rows_left = split_tap_loop(num_rows, has_weights=self.has_weights)
 
-        def process_rows(first_row: Any, num_rows: int, state: State) -> State:
+        def process_rows(first_row: Array | np.int32, num_rows: int, state: State) -> State:
             for i in range(num_rows):
                 row = lax.dynamic_index_in_dim(table, first_row + np.int32(i), keepdims=False)
                 state = update_fn(state, *(row[column] for column in range(num_columns)))
@@ -207,7 +207,9 @@ class TapLoop:
         return process_rows(np.int32(num_steps * rows_per_step), rows_left, state)
 
 
-def key_of_rank_in_windows(taps_loop: TapLoop, key: Array, rank: Any, fill: Any) -> Array:
+def key_of_rank_in_windows(
+    taps_loop: TapLoop, key: Array, rank: ArrayLike, fill: ArrayLike
+) -> Array:
     """Key of `rank`, counted from 0, in each window."""
     window, info, int16 = taps_loop.window, jnp.iinfo(key.dtype), jnp.iinfo(np.int16)
     fits = info.bits <= int16.bits and len(taps_loop.ordered_taps) <= int16.max
@@ -349,7 +351,7 @@ def tap_selection(taps_loop: TapLoop, tap: Array) -> Selection:
     return Selection(taps_loop, slices.is_tap_chosen, [tap])
 
 
-def equal_key_selection(taps_loop: TapLoop, key: Array, y: Array, fill: Any) -> Selection:
+def equal_key_selection(taps_loop: TapLoop, key: Array, y: Array, fill: ArrayLike) -> Selection:
     """`Selection` of all taps whose element of `key` equals the window's key y; the key of the padding is `fill`."""
     planes = [taps_loop.to_planes(key, fill)]
     return Selection(taps_loop, lambda _, y, key: lax.eq(key, y), [y], planes, splits_ties=True)

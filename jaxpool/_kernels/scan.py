@@ -12,11 +12,11 @@ which is scanned like the axis itself. A last pass joins each element with the t
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._kernels import keys, slices
 from jaxpool._kernels.dtypes import (
@@ -37,6 +37,7 @@ from jaxpool._kernels.slices import materialise
 from jaxpool._plan.scan import ScanPlan
 
 ShiftedArrays = Sequence[Sequence[Array]]
+Offsets = Sequence[int | Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +48,14 @@ class Scan:
     reverse: bool
     plan: ScanPlan
 
-    def shift(self, x: Array, offset: int, fill: Any) -> Array:
+    def shift(self, x: Array, offset: int, fill: ArrayLike) -> Array:
         """For each element, the element of x that the scan visits `offset` steps earlier, or `fill` outside x."""
         low = -offset if self.reverse else offset
         return slices.pad(x, [self.axis], [(low, -low, 0)], fill)
 
-    def run(self, join: Callable[..., Array], fill: Any, *arrays: Array, spacing: int = 1) -> Array:
+    def run(
+        self, join: Callable[..., Array], fill: ArrayLike, *arrays: Array, spacing: int = 1
+    ) -> Array:
         """Join every element of `arrays[0]` with all earlier ones, by `join(*arrays, shifted=..., offsets=...)`.
 
         `shifted[i]` holds the arrays, shifted by the distance `offsets[i]`; the first array is padded by `fill`. If the
@@ -73,14 +76,14 @@ class Scan:
             x = materialise(self.plan.barrier, kernel, x, *extra_args)
         return x
 
-    def _shift_all(self, arrays: Sequence[Array], offset: int, fill: Any) -> list[Array]:
+    def _shift_all(self, arrays: Sequence[Array], offset: int, fill: ArrayLike) -> list[Array]:
         fills = [fill, *[0] * (len(arrays) - 1)]
         return [self.shift(x, offset, fill) for x, fill in zip(arrays, fills, strict=True)]
 
     def _run_in_blocks(
         self,
         join: Callable[..., Array],
-        fill: Any,
+        fill: ArrayLike,
         arrays: Sequence[Array],
         block_length: int,
         spacing: int,
@@ -89,7 +92,7 @@ class Scan:
         axis, shape = self.axis, arrays[0].shape
         num_blocks = -(-shape[axis] // block_length)
 
-        def split_into_blocks(x: Array, fill: Any) -> Array:
+        def split_into_blocks(x: Array, fill: ArrayLike) -> Array:
             padding = (0, num_blocks * block_length - shape[axis], 0)
             block_shape = (*x.shape[:axis], num_blocks, block_length, *x.shape[axis + 1 :])
             return lax.reshape(slices.pad(x, [axis], [padding], fill), block_shape)
@@ -125,7 +128,7 @@ def _running_max_or_min(
     """
 
     def join_extrema(
-        x: Array, *num_earlier: Array, shifted: ShiftedArrays, offsets: Sequence[Any]
+        x: Array, *num_earlier: Array, shifted: ShiftedArrays, offsets: Offsets
     ) -> Array:
         terms = [other for other, *_ in shifted]
         for count in num_earlier:
@@ -223,7 +226,7 @@ def _zero_except_at_run_starts(x: Array, index: Array, axis: int) -> Array:
 def _sums_within_runs(x: Array, index: Array, scan: Scan) -> Array:
     """For each element, sum of the element and of all earlier elements in the same run."""
 
-    def add_in_run(x: Array, index: Array, shifted: ShiftedArrays, offsets: Sequence[Any]) -> Array:
+    def add_in_run(x: Array, index: Array, shifted: ShiftedArrays, offsets: Offsets) -> Array:
         terms = [slices.where_or_zero(lax.eq(index, run), other) for other, run in shifted]
         return functools.reduce(lax.add, terms, x)
 
@@ -256,7 +259,7 @@ def exponentially_decayed_sums(x: Array, log_level: Array, scan: Scan) -> Array:
     """
 
     def add_decayed_shifted(
-        x: Array, log_level: Array, shifted: ShiftedArrays, offsets: Sequence[Any]
+        x: Array, log_level: Array, shifted: ShiftedArrays, offsets: Offsets
     ) -> Array:
         total = x
         for other, other_level in shifted:

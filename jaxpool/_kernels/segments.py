@@ -7,12 +7,12 @@ associative scan that restarts at each segment. Ids are int32. Rows in no segmen
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._kernels.dtypes import all_true_across_vmap, is_float
 from jaxpool._plan.scatter import PartialSums, plan_partial_sums
@@ -65,7 +65,7 @@ def gather_value_unchecked(y: Array, segment_ids: Array) -> Array:
     return y.at[index].get(mode="promise_in_bounds")
 
 
-def fill_where_masked(x: Array, fill: Any, *mask: Array) -> Array:
+def fill_where_masked(x: Array, fill: ArrayLike, *mask: Array) -> Array:
     """Replace elements of x by `fill` where the optional mask is False."""
     return jnp.where(mask[0], x, jnp.asarray(fill, x.dtype)) if mask else x
 

@@ -21,7 +21,8 @@ from jax.interpreters import batching, mlir
 
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.dtypes import Kind, TieOrder, all_true_across_vmap, cast
-from jaxpool._kernels.reduce_window import extrema_per_axis_group, window_parameters
+from jaxpool._kernels.reduce_window import Pairs, extrema_per_axis_group, window_parameters
+from jaxpool._kernels.slices import Ints
 from jaxpool._plan.max_pool import AxisGroups, Comparison, ScatterPlan
 
 _scatter_p = core.Primitive("jaxpool_select_and_scatter")
@@ -119,8 +120,8 @@ def _map_float32_nan_to_infinity(x: Array, kind: Kind) -> Array:
 
 
 def _lower_to_stablehlo(
-    ctx: Any, x: Any, dy: Any, *, sizes: Any, strides: Any, padding: Any, order: _Order
-) -> Any:
+    ctx: Any, x: Any, dy: Any, *, sizes: Ints, strides: Ints, padding: Pairs, order: _Order
+) -> Sequence[ir.Value]:
     kind, ties, comparison = order
     scalar_type = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(ctx.avals_in[0].dtype))
     zero = ir.FloatAttr.get(scalar_type.element_type, 0.0)
@@ -135,7 +136,7 @@ def _lower_to_stablehlo(
         padding=ir.DenseElementsAttr.get(padding_array),
     )
 
-    def compare_scalars(left: Any, direction: str, right: Any) -> Any:
+    def compare_scalars(left: ir.Value, direction: str, right: ir.Value) -> ir.Value:
         return stablehlo.compare(left, right, stablehlo.ComparisonDirectionAttr.get(direction))
 
     block = op.select.blocks.append(scalar_type, scalar_type)
@@ -157,8 +158,8 @@ def _lower_to_stablehlo(
 
 
 def _batching_rule(
-    args: Any, batch_dims: Any, *, sizes: Any, strides: Any, padding: Any, order: _Order
-) -> Any:
+    args: Any, batch_dims: Any, *, sizes: Ints, strides: Ints, padding: Pairs, order: _Order
+) -> tuple[Array, int]:
     pairs = [*zip(args, batch_dims, strict=True)]
     size = next(x.shape[dim] for x, dim in pairs if dim is not None)
     x, dy = [batching.bdim_at_front(x, dim, size) for x, dim in pairs]

@@ -22,7 +22,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -30,23 +30,24 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import PartitionSpec, reshard
+from jax.typing import ArrayLike
 
 from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import Phases, Region, total_positions
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.clamped import run_clamped_pass
+from jaxpool._kernels.clamped import T, Y, run_clamped_pass
 from jaxpool._kernels.dtypes import cast, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind, Layout
 
 # The fill value of a source whose padding mirrors its elements, as in `jnp.pad(mode="reflect")`
 REFLECTED = "reflected"
+Fill = Any  # a number of any library, or REFLECTED
 Ints = Sequence[int]
 PaddingConfig = tuple[int, int, int]  # (low, high, interior), as in `lax.pad`
-T = TypeVar("T")  # an array or a tuple of arrays
 
 
-def pad(x: Array, axes: Ints, configs: Sequence[PaddingConfig], fill: Any) -> Array:
+def pad(x: Array, axes: Ints, configs: Sequence[PaddingConfig], fill: ArrayLike) -> Array:
     """Pad `axes` of x by (low, high, interior) as in `lax.pad`; negative low or high padding crops."""
     if not any(any(axis_config) for axis_config in configs):
         return x
@@ -58,7 +59,7 @@ def pad(x: Array, axes: Ints, configs: Sequence[PaddingConfig], fill: Any) -> Ar
     return cast(lax.pad(wide, jnp.asarray(fill, wide.dtype), config), x.dtype)
 
 
-def pad_input(x: Array, window: Window, fill: Any) -> Array:
+def pad_input(x: Array, window: Window, fill: ArrayLike) -> Array:
     """Pad x to the positions that windows cover, and crop elements at the high ends that no window covers."""
     return pad(x, window.axes, [(dim.low, dim.used_high, 0) for dim in window.dims], fill)
 
@@ -109,8 +110,8 @@ def new_axes(axes: Ints) -> tuple[int, ...]:
 
 
 def split_shape(
-    shape: Sequence[Any], axes: Ints, sizes: Sequence[tuple[Any, Any]]
-) -> tuple[Any, ...]:
+    shape: Sequence[int], axes: Ints, sizes: Sequence[tuple[int, int]]
+) -> tuple[int, ...]:
     """The shape after each of `axes` is split into two axes of `sizes`."""
     pairs = dict(zip(axes, sizes, strict=True))
     return tuple(itertools.chain(*[pairs.get(axis, (n,)) for axis, n in enumerate(shape)]))
@@ -157,7 +158,7 @@ def where_or_zero(where: Array, x: Array) -> Array:
     return lax.select(where, x, lax.full_like(x, 0))
 
 
-def is_tap_chosen(tap: Array, chosen_tap: Array) -> Array:
+def is_tap_chosen(tap: ArrayLike, chosen_tap: Array) -> Array:
     """Mask of the elements of `chosen_tap` that equal the scalar `tap`, which may be traced."""
     return lax.eq(chosen_tap, lax.broadcast(jnp.asarray(tap, chosen_tap.dtype), chosen_tap.shape))
 
@@ -182,7 +183,7 @@ def reshape_along_axis(vector: Any, axis: int, ndim: int) -> Any:
 
 
 def outer_broadcast(
-    binary_op: Callable[..., Array], vectors: Sequence[Any], axes: Ints, ndim: int
+    binary_op: Callable[..., Array], vectors: Sequence[ArrayLike], axes: Ints, ndim: int
 ) -> Array:
     """Combine `vectors`, one per axis, to an array of rank `ndim` that the program computes: no large constant."""
     other_axes = [[other for other in range(ndim) if other != axis] for axis in axes]
@@ -190,7 +191,7 @@ def outer_broadcast(
     return functools.reduce(binary_op, xs)
 
 
-def broadcast_like(value: Any, like: Array) -> Array:
+def broadcast_like(value: ArrayLike, like: Array) -> Array:
     """Broadcast `value` to the shape and the sharding of `like`."""
     y = jnp.broadcast_to(jnp.asarray(value), like.shape)
     sharding, like_sharding = jax.typeof(y).sharding, jax.typeof(like).sharding
@@ -198,7 +199,7 @@ def broadcast_like(value: Any, like: Array) -> Array:
     return reshard(y, like_sharding) if has_spec and sharding.spec != like_sharding.spec else y
 
 
-def reshape_like(y: Array, shape: Sequence[Any], like: Array) -> Array:
+def reshape_like(y: Array, shape: Sequence[int], like: Array) -> Array:
     """Reshape y to `shape`, which broadcasts against `like` or has more leading axes, and reshard y like `like`."""
     like_sharding = jax.typeof(like).sharding
     shardings = [each for each in (like_sharding, jax.typeof(y).sharding) if any(each.spec)]
@@ -241,7 +242,7 @@ class Source(NamedTuple):
     """Arrays that a pass reads at the same positions, their fill values for padding, and the phases along each axis."""
 
     arrays: Sequence[Array]
-    fill_values: Sequence[Any]
+    fill_values: Sequence[Fill]
     phases: Sequence[Phases]
 
 
@@ -250,8 +251,8 @@ def run_pass(
     axes: Ints,
     sources: Sequence[Source],
     term_at_tap: TermFunction[T],
-    join_terms: Callable[[Sequence[T]], Any],
-) -> Any:
+    join_terms: Callable[[Sequence[T]], Y],
+) -> Y:
     """Run a pass along `axes`: `join_terms(terms)` at each output position, with the terms in the order of the taps.
 
     In a region that reads only padding, there is a single term: it has tap 0 and consists of fill values.
@@ -287,18 +288,18 @@ def run_pass(
         store_inputs = functools.partial(materialise, "call") if is_reflected else store
         return Source(store_inputs(prepare_arrays, *source.arrays), source.fill_values, phases)
 
-    def compute_region(regions: Sequence[Region]) -> Any:
+    def compute_region(regions: Sequence[Region]) -> Y:
         """Results at the output positions of one region, with the phases interleaved."""
         inputs = [prepare_source(source, regions) for source in sources]
         phases_of_axes = zip(*[source.phases for source in sources], strict=True)
         indices = [*itertools.product(*map(_phases_that_read, phases_of_axes, regions))]
 
-        def compute_phases(*arrays_of_sources: Sequence[Any]) -> list[Any]:
+        def compute_phases(*arrays_of_sources: Sequence[Array]) -> list[Y]:
             pairs = zip(inputs, arrays_of_sources, strict=True)
             stored = [source._replace(arrays=arrays) for source, arrays in pairs]
             return [compute_phase(stored, phase_per_axis) for phase_per_axis in indices]
 
-        def compute_phase(stored: Sequence[Source], phase_per_axis: tuple[int, ...]) -> Any:
+        def compute_phase(stored: Sequence[Source], phase_per_axis: tuple[int, ...]) -> Y:
             term_args = [_term_args(source, axes, regions, phase_per_axis) for source in stored]
             terms = [term_at_tap(*args) for args in itertools.chain(*term_args)]
             return join_terms(terms or [fill_value_term()])
@@ -323,7 +324,7 @@ def run_pass(
         padding = [(0, size - x.shape[axis], 0) for axis, size in zip(axes, sizes, strict=True)]
         return pad(x, axes, padding, 0)
 
-    def concatenate_regions(results: list[Any], axis_index: int) -> Any:
+    def concatenate_regions(results: list[Y], axis_index: int) -> Y:
         return jax.tree.map(lambda *parts: concatenate(parts, axes[axis_index]), *results)
 
     # Concatenate regions along the minor axis last for every order of `axes`: XLA vectorises other orders less.
@@ -377,7 +378,7 @@ def _padded_ranges(source: Source, axes: Ints, regions: Sequence[Region]) -> lis
     return ranges
 
 
-def _pad_to_ranges(x: Array, axes: Ints, ranges: Sequence[Range], fill: Any) -> Array:
+def _pad_to_ranges(x: Array, axes: Ints, ranges: Sequence[Range], fill: Fill) -> Array:
     """The elements of x in `ranges`, which may include padding. Reflected padding must be shorter than its axis."""
     for axis, (begin, end) in zip(axes, ranges, strict=True):
         size = x.shape[axis]
@@ -396,7 +397,7 @@ def _pad_to_ranges(x: Array, axes: Ints, ranges: Sequence[Range], fill: Any) -> 
 
 
 def _split_last_axis(
-    x: Array, axes: Ints, ranges: Sequence[Range], fill: Any, stride: int
+    x: Array, axes: Ints, ranges: Sequence[Range], fill: ArrayLike, stride: int
 ) -> SplitArray:
     """Pad or crop x along `axes` to `ranges` of its elements, and split its last axis into strided slices."""
     last, pairs = axes.index(x.ndim - 1), zip(axes, ranges, strict=True)
@@ -417,7 +418,7 @@ def _split_last_axis(
 inlines_calls = jax.make_user_context(False)
 
 
-def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: Any) -> Any:
+def materialise(barrier_kind: BarrierKind, kernel: Callable[..., T], *args: Any) -> T:
     """Evaluate `kernel(*args)` and store each result. With the barrier kind "call", the arguments are also stored."""
     if barrier_kind == "barrier":
         return lax.optimization_barrier(kernel(*args))
@@ -426,7 +427,7 @@ def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: An
     if inlines_calls.value:
         return _evaluate_in_conditional(kernel, *args)
 
-    def body(*args: Array) -> Any:
+    def body(*args: Array) -> T:
         with set_xla_metadata(inlineable=None):  # XLA may inline calls inside the kernel
             return kernel(*args)
 
@@ -434,7 +435,7 @@ def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: An
         return jax.jit(body)(*args)
 
 
-def _store_row_major(arrays: Any) -> Any:
+def _store_row_major(arrays: T) -> T:
     """Store arrays in row-major layout. XLA for GPU would store the axis of a gather first, and read it in scalars."""
 
     def merge_axes(x: Array) -> Array:
@@ -444,7 +445,7 @@ def _store_row_major(arrays: Any) -> Any:
     return jax.tree.map(lambda y, x: lax.reshape(y, x.shape), merged, arrays)
 
 
-def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., T]) -> Callable[..., T]:
     """Wrap a kernel so that each argument is computed once and stored, even if the kernel reads the argument twice.
 
     XLA may recompute an argument for a second read with different rounding: XLA keeps 16-bit intermediates as float32
@@ -455,7 +456,7 @@ def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., Any]) -> Ca
     return functools.partial(materialise, barrier_kind, kernel)
 
 
-def _evaluate_in_conditional(kernel: Callable[..., Any], *args: Array) -> Any:
+def _evaluate_in_conditional(kernel: Callable[..., T], *args: Array) -> T:
     """Evaluate `kernel(*args)` in a `lax.cond` whose predicate XLA cannot fold, which is slower than a call."""
     branch = jax.jit(kernel)  # so that `make_jaxpr` and the branch share one trace
     program, shapes = jax.make_jaxpr(branch, return_shape=True)(*args)
@@ -466,14 +467,14 @@ def _evaluate_in_conditional(kernel: Callable[..., Any], *args: Array) -> Any:
         axes = tuple(sorted(varying_mesh_axes(aval), key=str))
         return lax.pcast(zeros, axes, to="varying") if axes else zeros
 
-    def untaken_branch(*args: Array) -> Any:
+    def untaken_branch(*args: Array) -> T:
         return jax.tree.unflatten(jax.tree.structure(shapes), map(zeros_of_type, program.out_avals))
 
     predicate = lax.optimization_barrier(jnp.asarray(True))
     return lax.optimization_barrier(lax.cond(predicate, branch, untaken_branch, *args))
 
 
-def unravel_index(flat_index: Any, sizes: Ints) -> list[Array]:
+def unravel_index(flat_index: ArrayLike, sizes: Ints) -> list[Array]:
     """Index along each axis from a row-major flat index in an array of `sizes`, like `jnp.unravel_index`."""
     indices: list[Array] = []
     for size in reversed(sizes):

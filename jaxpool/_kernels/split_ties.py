@@ -12,11 +12,11 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes, slices
@@ -44,7 +44,7 @@ def bits_of_taps_inside(window: Window, starts: Sequence[IntArray], ndim: int) -
     """
     *major, minor = window.window_shape
 
-    def is_inside(i: int, tap: int) -> Any:
+    def is_inside(i: int, tap: int) -> IntArray:
         """Mask of the windows whose element at `tap` along pooled axis i is inside the input."""
         position = starts[i] + np.int32(tap * window.dims[i].dilation)
         return (position >= 0) & (position < window.dims[i].size)
@@ -146,7 +146,9 @@ def _fold_axis(
     return join(total, state_at_tap(state, num_taps - 1)) if num_taps % 2 else total
 
 
-def _fold_covering_windows(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
+def _fold_covering_windows(
+    state: State, fills: Sequence[ArrayLike], window: Window, join: Join
+) -> State:
     """Join the states of the windows that cover each input element; an element that no window covers gets `fills`."""
     for dim in window.dims:
 
@@ -173,7 +175,8 @@ def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False)
 
 def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """Totals of the arrays `sums` over the elements of each window that tie with the window's maximum or minimum."""
-    fills = (dtypes.comparison_dtype_identity(x.dtype, kind), *[0] * len(sums))
+    identity = dtypes.comparison_dtype_identity(x.dtype, kind)
+    fills: list[ArrayLike] = [identity, *[0] * len(sums)]
     pairs = zip((dtypes.to_comparison_dtype(x), *sums), fills, strict=True)
     state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
     join = functools.partial(_join_tied_sums, kind=kind)

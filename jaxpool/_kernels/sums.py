@@ -11,15 +11,17 @@ first rearrange the arrays.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._kernels import slices
+from jaxpool._kernels.clamped import T
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
 from jaxpool._kernels.reduce_window import reduce_window_sum, reduce_window_sum_transpose
@@ -105,9 +107,6 @@ def _repeat_over_disjoint_window(dy: Array, dim: Axis) -> Array:
     return slices.pad(dx, [dim.axis], [(-dim.low, high_padding, 0)], 0)
 
 
-T = TypeVar("T")  # an array or a tuple of arrays
-
-
 def max_per_window(x: Array, window: Window) -> Array:
     """The largest element of each window, with derivative 0, because window sums do not depend on this offset."""
     loop_window, whole_axes = _separate_whole_axes(window)
@@ -129,7 +128,7 @@ def sum_over_taps(
     loop_window, whole_axes = _separate_whole_axes(window)
     padded = [slices.pad_input(array, loop_window, 0) for array in (*element_arrays, *mask)]
 
-    def terms_at_tap(tap: Any) -> tuple[Array, ...]:
+    def terms_at_tap(tap: ArrayLike) -> tuple[Array, ...]:
         elements = [_elements_at_tap(array, loop_window, tap) for array in padded]
         if not mask and not loop_window.is_padded:
             return terms_of_elements(*elements)
@@ -157,7 +156,7 @@ def sum_over_taps_transpose(
     loop_window, _ = _separate_whole_axes(window)
     padded = slices.pad_input(x, loop_window, 0)
 
-    def cotangents_at_tap(tap: Any) -> Array:
+    def cotangents_at_tap(tap: ArrayLike) -> Array:
         slope = slope_of_term(_elements_at_tap(padded, loop_window, tap), *window_arrays)
         return _elements_at_tap_transpose(slope * dy, loop_window, tap)
 
@@ -172,7 +171,9 @@ def _separate_whole_axes(window: Window) -> tuple[Window, tuple[int, ...]]:
     return Window(dims), tuple(dim.axis for dim in window.dims if dim.is_global)
 
 
-def _join_taps(window: Window, value_at_tap: Callable[[Any], T], join: Callable[[T, T], T]) -> T:
+def _join_taps(
+    window: Window, value_at_tap: Callable[[ArrayLike], T], join: Callable[[T, T], T]
+) -> T:
     """Join `value_at_tap(tap)` over all flat (row-major) taps of `window`, one after another.
 
     The derivative recomputes the values: saved values would take memory even if the loop does not run.
@@ -189,12 +190,12 @@ def _join_taps(window: Window, value_at_tap: Callable[[Any], T], join: Callable[
     return y
 
 
-def _dynamic_slice_axes(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array:
+def _dynamic_slice_axes(x: Array, window: Window, starts: list[Array], sizes: list[int]) -> Array:
     all_starts = replace_sizes([np.int32(0)] * x.ndim, window.axes, starts)
     return lax.dynamic_slice(x, all_starts, replace_sizes(x.shape, window.axes, sizes))
 
 
-def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Array:
+def _elements_at_tap(padded_input: Array, window: Window, flat_tap: ArrayLike) -> Array:
     """Element of each window at `flat_tap`, which may be traced; `padded_input` comes from `slices.pad_input`."""
     dims = window.dims
     pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)
@@ -205,7 +206,7 @@ def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Arra
     return slices.strided_slice(x, window.axes, [0] * len(dims), window.output_shape, strides)
 
 
-def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Any) -> Array:
+def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: ArrayLike) -> Array:
     """Transpose of `_elements_at_tap` by padding and slicing, without the scatter in jax's transpose of a slice."""
     dims = window.dims
     padding = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
@@ -215,7 +216,7 @@ def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Any)
     return _dynamic_slice_axes(wide, window, starts, [dim.covered_size for dim in dims])
 
 
-def tap_inside_mask(window: Window, flat_tap: Any, ndim: int) -> Array:
+def tap_inside_mask(window: Window, flat_tap: ArrayLike, ndim: int) -> Array:
     """Mask of the windows whose element at `flat_tap` is inside the input, of rank `ndim` with batch axes of size 1."""
     masks = []
     for dim, tap in zip(

@@ -6,7 +6,6 @@ All functions read at clamped positions. They have no derivative: JAX differenti
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -14,13 +13,16 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.access import window_access
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.clamped import run_clamped_pass
+from jaxpool._kernels.clamped import T, run_clamped_pass
 from jaxpool._kernels.slices import PadToRegion, Source, add_terms
 
 
 def _run_pass(
-    window: Window, arrays: Sequence[Array], term: Callable[..., Any], join: Callable[..., Any]
-) -> Any:
+    window: Window,
+    arrays: Sequence[Array],
+    term: Callable[..., T],
+    join: Callable[[Sequence[T]], T],
+) -> T:
     """`join` of the terms of all elements of each window; `term(elements, pad_to_region)`."""
     phases = [(window_access(dim),) for dim in window.dims]
     source = Source(arrays, [0] * len(arrays), phases)
@@ -33,8 +35,7 @@ def max_per_window(x: Array, window: Window) -> Array:
     def term(elements: Sequence[Array], pad_to_region: PadToRegion) -> Array:
         return pad_to_region(elements[0], fill=-np.inf)
 
-    y: Array = _run_pass(window, [x], term, functools.partial(functools.reduce, lax.max))
-    return y
+    return _run_pass(window, [x], term, functools.partial(functools.reduce, lax.max))
 
 
 def sum_over_taps(
@@ -54,8 +55,7 @@ def sum_over_taps(
     def add(terms: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
         return tuple(map(add_terms, zip(*terms, strict=True)))
 
-    totals: tuple[Array, ...] = _run_pass(window, [*element_arrays, *mask], terms, add)
-    return totals
+    return _run_pass(window, [*element_arrays, *mask], terms, add)
 
 
 def sum_over_taps_transpose(
@@ -67,7 +67,7 @@ def sum_over_taps_transpose(
 ) -> Array:
     """`sums.sum_over_taps_transpose`: each element reads the arrays of the windows that cover it."""
 
-    def term(tap: Any, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
+    def term(tap: int | Array, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
         dy, *arrays = views
         return pad_to_region(slope_of_term(x, *arrays) * dy, fill=0)
 
@@ -75,5 +75,4 @@ def sum_over_taps_transpose(
     arrays = [dy, *[jnp.broadcast_to(array, dy.shape) for array in window_arrays]]
     phases = [window_access(dim).transposed() for dim in window.dims]
     source = Source(arrays, [0] * len(arrays), phases)
-    dx: Array = run_clamped_pass(window.axes, [source], term, add_terms)
-    return dx
+    return run_clamped_pass(window.axes, [source], term, add_terms)

@@ -33,7 +33,7 @@ from jaxpool._kernels.reduce import max_or_min_over_axes
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Op, Residual, problem_of
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.problem import Platform, barrier_of, is_ordinary_pool
@@ -49,7 +49,7 @@ class PatchPool(Op):
 
     window: Window
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Any:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         y = slices.zeros_like_with_sizes(x_dot, self.window.axes, self.window.output_shape)
         transpose_fn = functools.partial(self.transpose, platform, residual)
         return jax.linear_transpose(transpose_fn, y)((x_dot,))[0]

@@ -8,33 +8,37 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax
 from jax import Array
+from jax.custom_derivatives import CustomVJPPrimal
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels.dtypes import is_float
-from jaxpool._ops.op import Op, linear_map, value, value_and_residual
+from jaxpool._ops.op import Op, Residual, linear_map, value, value_and_residual
 
+T = TypeVar("T")  # an array or a pytree of arrays
 Autodiff = Literal["vjp", "jvp"]
+Output = Any  # an array, or an array and a residual
+Saved = tuple[Residual, tuple[tuple[()] | None, ...]]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _op_vjp(op: Op, method: str, *xs: Array) -> Any:
+def _op_vjp(op: Op, method: str, *xs: Array) -> Output:
     """The output of `op`, and if `method` is "primal" also the residual, with a reverse-mode derivative only."""
     return value(op, *xs) if method == "value" else value_and_residual(op, *xs)
 
 
-def _op_vjp_fwd(op: Op, method: str, *xs: Any) -> tuple[Any, Any]:
+def _op_vjp_fwd(op: Op, method: str, *xs: CustomVJPPrimal) -> tuple[Output, Saved]:
     """Save the residual and one mark per argument: () for a differentiated argument, else None."""
     y, residual = value_and_residual(op, *[x.value for x in xs])
     perturbed_marks = tuple(() if x.perturbed else None for x in xs)
     return y if method == "value" else (y, residual), (residual, perturbed_marks)
 
 
-def _op_vjp_bwd(op: Op, method: str, res: Any, cotangents: Any) -> tuple[Array | None, ...]:
+def _op_vjp_bwd(op: Op, method: str, res: Saved, cotangents: Output) -> tuple[Array | None, ...]:
     residual, perturbed_marks = res
     needs_dx = tuple(mark is not None for mark in perturbed_marks)
     dy = cotangents if method == "value" else cotangents[0]
@@ -71,7 +75,7 @@ def _may_have_derivative(xs: Sequence[Array], num_inputs: int = 1) -> bool:
     return is_traced and all(is_float(x.dtype) for x in xs[:num_inputs])
 
 
-def _apply(op: Op, method: str, autodiff: Autodiff, xs: Sequence[Array]) -> Any:
+def _apply(op: Op, method: str, autodiff: Autodiff, xs: Sequence[Array]) -> Output:
     xs = match_varying_mesh_axes(xs)
     if autodiff == "jvp" or not _may_have_derivative(xs, op.num_inputs):
         return value(op, *xs) if method == "value" else value_and_residual(op, *xs)
@@ -85,25 +89,27 @@ def apply(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> Array:
     return y
 
 
-def apply_with_residual(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> tuple[Array, Any]:
+def apply_with_residual(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> tuple[Array, Residual]:
     """Apply `op` and return the output and the residual. The residual has no derivative."""
-    output: tuple[Array, Any] = _apply(op, "primal", autodiff, xs)
+    output: tuple[Array, Residual] = _apply(op, "primal", autodiff, xs)
     return output
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _function_vjp(function: Callable[..., Any], *xs: Array) -> Any:
+def _function_vjp(function: Callable[..., T], *xs: Array) -> T:
     return function(*xs)
 
 
-def _function_vjp_bwd(function: Callable[..., Any], vjp_fn: Any, dy: Any) -> Any:
+def _function_vjp_bwd(
+    function: Callable[..., T], vjp_fn: Callable[[T], tuple[Array, ...]], dy: T
+) -> tuple[Array, ...]:
     return vjp_fn(dy)
 
 
 _function_vjp.defvjp(jax.vjp, _function_vjp_bwd)
 
 
-def call_in_reverse_mode(function: Callable[..., Any], *xs: Array) -> Any:
+def call_in_reverse_mode(function: Callable[..., T], *xs: Array) -> T:
     """Call `function(*xs)` with a reverse-mode derivative only, as `apply` does for `autodiff="vjp"`."""
     if not _may_have_derivative(xs):
         return function(*xs)

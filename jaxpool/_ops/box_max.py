@@ -5,12 +5,12 @@ Cells differ in size, so a loop in `_kernels/box_max.py` reads one pixel of ever
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.box_max import Cells, add_cells_to_pixels, fold_pixels_of_cells
@@ -28,7 +28,7 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
 from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Op, Residual, problem_of
 from jaxpool._plan.boxes import choose_tile_shape
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scatter import scatters_in_order
@@ -68,8 +68,8 @@ class BoxMax(Op):
     def _fold_pixels(
         self,
         platform: Platform,
-        join_pixel: Any,
-        start: Any,
+        join_pixel: Callable[..., Array],
+        start: ArrayLike,
         xs: Sequence[Array],
         extra_args: Sequence[Array],
         *cell_arrays: Array,
@@ -89,7 +89,7 @@ class BoxMax(Op):
         y = jnp.where((has_rows & has_columns)[..., None], y, jnp.zeros((), y.dtype))
         return from_comparison_dtype(y, x.dtype)
 
-    def primal(self, platform: Platform, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, *extra_args: Array) -> tuple[Array, Residual]:
         y = self.value(platform, x, *extra_args)
         if self.ties == "split":
             return y, (extra_args, x, y)
@@ -110,7 +110,7 @@ class BoxMax(Op):
             y = set_sign_of_zeros(y, has_sign_bit(self.linear(platform, residual, x)))
         return y, residual
 
-    def _sum_tied_pixels(self, platform: Platform, residual: Any, *xs: Array) -> Array:
+    def _sum_tied_pixels(self, platform: Platform, residual: Residual, *xs: Array) -> Array:
         """The sum of the array in `xs` over the tied pixels of each cell, or their number if `xs` is empty."""
         extra_args, x, y = residual
         wide_x, wide_y = map(to_comparison_dtype, (x, y))
@@ -123,11 +123,11 @@ class BoxMax(Op):
         zero = np.zeros((), xs[0].dtype if xs else accumulator_dtype(x.dtype))
         return self._fold_pixels(platform, add, zero, [*xs, wide_x], extra_args, wide_y)
 
-    def _split_tied(self, platform: Platform, residual: Any, x: Array) -> Array:
+    def _split_tied(self, platform: Platform, residual: Residual, x: Array) -> Array:
         """Return x divided by the number of tied pixels of each cell."""
         return x / jnp.maximum(self._sum_tied_pixels(platform, residual), 1).astype(x.dtype)
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         if self.ties == "split":
             total = self._sum_tied_pixels(platform, residual, wide_dot)
@@ -139,7 +139,7 @@ class BoxMax(Op):
         # An empty cell has a position out of bounds, which reads 0.
         return flat.at[index].get(mode="fill", fill_value=0).astype(x_dot.dtype)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         share = dy.astype(accumulator_dtype(dy.dtype))
         extra_args, *saved_arrays = residual
         num_pixels, count = math.prod(self.sizes[1:]), math.prod(self.sizes)

@@ -17,8 +17,8 @@ from jaxpool._kernels import box_mean as kernels
 from jaxpool._kernels.box_mean import WeightedPixels
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, all_true_across_vmap, mean_dtype
 from jaxpool._ops.apply import apply
-from jaxpool._ops.op import Op
-from jaxpool._ops.ranged import amend_unless
+from jaxpool._ops.op import Arrays, Op
+from jaxpool._ops.ranged import T, amend_unless
 from jaxpool._plan import boxes as plans
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS
@@ -34,10 +34,10 @@ class TakeRows(Op):
     linear_in_x = True
     is_pool = False
 
-    def linear(self, platform: Platform, extra_args: Any, x: Array) -> Array:
+    def linear(self, platform: Platform, extra_args: Arrays, x: Array) -> Array:
         return jnp.take(x, extra_args[0], axis=0, mode="fill", fill_value=0)
 
-    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, extra_args: Arrays, dy: Array) -> tuple[Array]:
         return (jnp.take(dy, extra_args[1], axis=0, mode="fill", fill_value=0),)
 
 
@@ -86,7 +86,7 @@ class BoxMean(Op):
     def num_inputs(self) -> int:
         return len(self.levels)
 
-    def linear(self, platform: Platform, extra_args: Any, *xs: Array | None) -> Array:
+    def linear(self, platform: Platform, extra_args: Arrays, *xs: Array | None) -> Array:
         x_of_level = {level: x for level, x in enumerate(xs) if x is not None}
         arrays = [*x_of_level.values()]
         if self.by_pixels(platform):
@@ -106,7 +106,7 @@ class BoxMean(Op):
             y = _sum_with_infinities(platform, sum_fn, wide_xs, matrices)
         return y.astype(arrays[0].dtype)
 
-    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array, ...]:
+    def transpose(self, platform: Platform, extra_args: Arrays, dy: Array) -> tuple[Array, ...]:
         wide_dy = dy.astype(accumulator_dtype(dy.dtype))
         if self.by_pixels(platform):
             level_index, pixels = self._weighted_pixels(range(self.num_inputs), *extra_args)
@@ -155,7 +155,7 @@ class BoxMean(Op):
         Pixels have weight 0 if the level of the box is not in `level_ids`, or if its image does not exist.
         """
         level_index = jnp.zeros(boxes.shape[0], np.int32)
-        sizes: tuple[Any, ...] = self.levels[0]
+        sizes: Sequence[int | Array] = self.levels[0]
         if box_levels:
             matches = box_levels[0][:, None] == np.asarray(level_ids, np.int32)[None]
             level_index = jnp.argmax(matches, 1).astype(np.int32)
@@ -174,7 +174,7 @@ class BoxMean(Op):
         row_weights = jnp.where(is_valid[:, None, None], row_weights, 0)
         return level_index, WeightedPixels((row, row_weights), columns)
 
-    def _matrix_transpose(self, platform: Platform, dy: Array, extra_args: Any) -> list[Array]:
+    def _matrix_transpose(self, platform: Platform, dy: Array, extra_args: Arrays) -> list[Array]:
         """Cotangents of all levels, by products with matrices."""
         sum_fn, matrices = self._sum_fn_and_weights(range(self.num_inputs), dy.dtype, extra_args)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.uses_own_channels else 1)
@@ -188,7 +188,7 @@ class BoxMean(Op):
         return _sum_with_infinities(platform, transpose, dy, matrices)
 
     def _sum_fn_and_weights(
-        self, level_ids: Iterable[int], dtype: DType, extra_args: Any
+        self, level_ids: Iterable[int], dtype: DType, extra_args: Arrays
     ) -> tuple[Callable[..., Array], Matrices]:
         """A function `sum_fn(xs, matrices)` that sums the pixels of each cell over levels, and the weight matrices."""
         levels = [self._level_sum_fn_and_weights(n, dtype, *extra_args) for n in level_ids]
@@ -241,8 +241,8 @@ class BoxMean(Op):
 
 
 def _sum_with_infinities(
-    platform: Platform, sum_fn: Callable[..., Any], xs: Any, matrices: Matrices
-) -> Any:
+    platform: Platform, sum_fn: Callable[..., T], xs: Array | Sequence[Array], matrices: Matrices
+) -> T:
     """`sum_fn(xs, matrices)`, weighted sums of xs with weights of at least 0, for any xs.
 
     Infinities and NaN of weight 0 add nothing. Infinities and NaN have no derivatives with respect to the matrices.
@@ -251,7 +251,7 @@ def _sum_with_infinities(
     finite_xs = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0), xs)
     is_finite = [all_true_across_vmap(jnp.isfinite(x)) for x in jax.tree.leaves(xs)]
 
-    def add_infinity(i: Array, y: Any) -> Any:
+    def add_infinity(i: Array, y: T) -> T:
         """Add the infinity of one sign. A NaN counts as both infinities, whose sum is NaN."""
         infinity = jnp.asarray([np.inf, -np.inf], dtype)[i]
         masks = jax.tree.map(lambda x: ~jnp.isfinite(x) & (x != -infinity), xs)

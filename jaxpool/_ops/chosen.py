@@ -5,7 +5,6 @@ their intersection. Small windows use one expression per tap (window index), lar
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -13,14 +12,14 @@ from jax import Array, lax
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import rolled, select, slices
 from jaxpool._kernels.split_ties import mean_of_tied_taps, mean_of_tied_taps_transpose
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Op, Residual, problem_of
 from jaxpool._plan.max_pool import plan_one_pass
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.rank_pool import merges_rows, plan_rank, unrolls_taps, uses_backward_loop
 
 
 def make_tap_loop(
-    window: Window, x: Array, platform: Platform, shape: object = None
+    window: Window, x: Array, platform: Platform, shape: slices.Ints | None = None
 ) -> rolled.TapLoop:
     """Return a loop over the taps (window indices) of a pool of x, or of an array of `shape` with the dtype of x."""
     return rolled.TapLoop(window, merges_rows(problem_of(window, x, platform, shape)))
@@ -57,7 +56,7 @@ def fold_taps(
     return tuple(lax.reshape(each, like.shape) for each, like in zip(result, state, strict=True))
 
 
-def pick_selected(window: Window, x: Array, residual: Any, platform: Platform) -> Array:
+def pick_selected(window: Window, x: Array, residual: Residual, platform: Platform) -> Array:
     """The element of x at the window index `residual`, or for a `residual` of tie bits, the mean over tied elements."""
     if isinstance(residual, tuple):
         return mean_of_tied_taps(x, residual, window)
@@ -66,7 +65,9 @@ def pick_selected(window: Window, x: Array, residual: Any, platform: Platform) -
     return select.pick(x, residual, plan_rank(problem_of(window, x, platform)))
 
 
-def pick_selected_transpose(window: Window, dy: Array, residual: Any, platform: Platform) -> Array:
+def pick_selected_transpose(
+    window: Window, dy: Array, residual: Residual, platform: Platform
+) -> Array:
     """The transpose of `pick_selected`, without a scatter operation."""
     shape = window.unpooled_shape(dy.shape)
     problem = problem_of(window, dy, platform, shape)
@@ -82,8 +83,8 @@ class TapResidualPool(Op):
 
     window: Window
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         return pick_selected(self.window, x_dot, residual, platform)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         return (pick_selected_transpose(self.window, dy, residual, platform),)

@@ -4,7 +4,7 @@ The scan kernels are in `_kernels/scan.py`.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 from jax import Array, lax
 from jax import numpy as jnp
@@ -13,14 +13,14 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import scan
 from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast
 from jaxpool._ops.apply import apply
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Op, Residual, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scan import plan_scan
 
 FirstOrLast = Literal["first", "last"]
 
 
-def _make_scan(platform: Platform, x: Any, axis: int, *, reverse: bool) -> scan.Scan:
+def _make_scan(platform: Platform, x: Array, axis: int, *, reverse: bool) -> scan.Scan:
     """A cumulative operation (scan) over x along `axis`."""
     problem = problem_of(Window(()), x, platform)
     return scan.Scan(axis, reverse, plan_scan(platform, problem.shape, problem.is_sharded))
@@ -67,7 +67,7 @@ class ShiftedExp(Op):
     has_differentiable_residual = True
     saves_arguments = True
 
-    def saved_residual(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Array, *args: Array) -> Residual:
         return (y,)
 
     def value(self, platform: Platform, x: Array, largest: Array) -> Array:

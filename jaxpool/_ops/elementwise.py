@@ -12,6 +12,7 @@ from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._kernels.dtypes import (
+    DType,
     Kind,
     Ties,
     accumulator_dtype,
@@ -29,7 +30,7 @@ from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords, divide_among_ti
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 
-Shape = tuple[Any, ...]
+Shape = tuple[int, ...]
 NaNOrder = Literal["wins", "loses"]  # whether NaN wins against a number; two NaNs tie
 
 
@@ -65,7 +66,7 @@ class Extremum(Op):
     kind: Kind
     ties: Ties
     shapes: tuple[Shape, ...]
-    dtypes: tuple[Any, ...]
+    dtypes: tuple[DType, ...]
     nan_order: NaNOrder = "wins"
 
     @property
@@ -82,7 +83,7 @@ class Extremum(Op):
         return jnp.broadcast_shapes(*self.shapes)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return jnp.result_type(*self.dtypes)
 
     @property
@@ -90,7 +91,7 @@ class Extremum(Op):
         """True for two arrays with ties "split": fewer comparisons suffice, as one array always wins or ties."""
         return self.ties == "split" and len(self.shapes) == 2
 
-    def _cast_and_broadcast(self, x: Array, dtype: Any) -> Array:
+    def _cast_and_broadcast(self, x: Array, dtype: DType) -> Array:
         """Cast x to `dtype` and broadcast it to the shape of the result."""
         x, shape = cast(x, dtype), self.shape
         axes = range(len(shape) - x.ndim, len(shape))

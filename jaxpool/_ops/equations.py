@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-import jax
-from jax.extend.core import jaxprs_in_params
+from jax import ShapeDtypeStruct
+from jax.extend.core import Jaxpr, JaxprEqn, Var, jaxprs_in_params
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxpool._ops.op import Batch, Op, compute_p, linear_p
 
 # "value": the output only; "forward": the output and the residual.
 Direction = Literal["value", "forward", "tangent", "backward"]
+Types = tuple[ShapeDtypeStruct, ...]
+Equations = tuple[JaxprEqn, ...]
 
 
 class OpEquation(NamedTuple):
@@ -20,16 +22,16 @@ class OpEquation(NamedTuple):
     direction: Direction
     # Types of the inputs and then the other arguments, and of the outputs, without vmapped axes.
     arg_types: tuple[Any, ...]
-    outputs: tuple[Any, ...]
+    outputs: Types
     vmap_sizes: tuple[int, ...]  # Axis sizes of the vmaps around the equation.
-    residual: tuple[Any, ...]  # Types of the residual, if the equation is a derivative.
-    eqns: tuple[Any, ...]  # The enclosing equations and the equation itself.
+    residual: Types  # Types of the residual, if the equation is a derivative.
+    eqns: Equations  # The enclosing equations and the equation itself.
     has_stopped_inputs: bool = False  # True if all inputs come from `jax.lax.stop_gradient`.
 
 
-def find_op_equations(jaxpr: Any, outer_eqns: tuple[Any, ...] = ()) -> Iterator[OpEquation]:
+def find_op_equations(jaxpr: Jaxpr, outer_eqns: Equations = ()) -> Iterator[OpEquation]:
     """Yield an `OpEquation` for every jaxpool op of a jaxpr and its nested jaxprs, in program order."""
-    stopped_vars: list[Any] = []  # not a set: jaxpr literals are not hashable
+    stopped_vars: list[Var] = []  # not a set: jaxpr literals are not hashable
     for equation in jaxpr.eqns:
         eqns = (*outer_eqns, equation)
         if equation.primitive.name == "stop_gradient":
@@ -44,7 +46,7 @@ def find_op_equations(jaxpr: Any, outer_eqns: tuple[Any, ...] = ()) -> Iterator[
                 yield from find_op_equations(inner_jaxpr, eqns)
 
 
-def _from_compute(eqns: tuple[Any, ...], has_stopped_inputs: bool) -> OpEquation:
+def _from_compute(eqns: Equations, has_stopped_inputs: bool) -> OpEquation:
     params, batch = eqns[-1].params, eqns[-1].params["batch"]
     arg_types = _types_inside_vmaps(eqns[-1].invars, batch)
     out_types, vmap_sizes = _types_behind_front_axes(eqns[-1].outvars, len(batch))
@@ -54,7 +56,7 @@ def _from_compute(eqns: tuple[Any, ...], has_stopped_inputs: bool) -> OpEquation
     )
 
 
-def _from_linear_map(eqns: tuple[Any, ...]) -> OpEquation:
+def _from_linear_map(eqns: Equations) -> OpEquation:
     params, batch = eqns[-1].params, eqns[-1].params["batch"]
     op, num_residuals = params["op"], params["tree"].num_leaves
     residual = _types_inside_vmaps(eqns[-1].invars[:num_residuals], batch)
@@ -70,7 +72,7 @@ def _from_linear_map(eqns: tuple[Any, ...]) -> OpEquation:
     return OpEquation(op, direction, tuple(arg_types), outputs, vmap_sizes, residual, eqns)
 
 
-def _types_inside_vmaps(variables: Sequence[Any], batch: Batch) -> tuple[Any, ...]:
+def _types_inside_vmaps(variables: Sequence[Any], batch: Batch) -> Types:
     """Types of the arguments without their vmapped axes."""
     return tuple(
         _unmapped_type(var.aval, [dims[i] for dims in batch]) for i, var in enumerate(variables)
@@ -79,17 +81,17 @@ def _types_inside_vmaps(variables: Sequence[Any], batch: Batch) -> tuple[Any, ..
 
 def _types_behind_front_axes(
     variables: Sequence[Any], num_vmaps: int
-) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+) -> tuple[Types, tuple[int, ...]]:
     """Types without the vmapped axes, which are the first axes, and the sizes of these axes."""
     types = tuple(_unmapped_type(var.aval, [0] * num_vmaps) for var in variables)
     return types, tuple(variables[0].aval.shape[:num_vmaps])
 
 
-def _unmapped_type(aval: Any, dims: Sequence[int | None]) -> Any:
+def _unmapped_type(aval: Any, dims: Sequence[int | None]) -> ShapeDtypeStruct:
     """The type of an array without its vmapped axes, `dims`."""
     shape, spec = list(aval.shape), list(aval.sharding.spec)
     for dim in reversed(dims):
         if dim is not None:
             del shape[dim], spec[dim : dim + 1]
     sharding = NamedSharding(aval.sharding.mesh, PartitionSpec(*spec)) if any(spec) else None
-    return jax.ShapeDtypeStruct(tuple(shape), aval.dtype, sharding=sharding)
+    return ShapeDtypeStruct(tuple(shape), aval.dtype, sharding=sharding)

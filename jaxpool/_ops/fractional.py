@@ -20,8 +20,13 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, accumulator_dtype, cast
-from jaxpool._kernels.positions import flat_position_of_tap, int32_iota, scaled_floor_division
-from jaxpool._ops.op import Op
+from jaxpool._kernels.positions import (
+    IntArray,
+    flat_position_of_tap,
+    int32_iota,
+    scaled_floor_division,
+)
+from jaxpool._ops.op import Op, Residual
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, barrier_of
@@ -68,7 +73,7 @@ class FractionalAxis:
         has_exact_start = int(math.gcd(self.last_start, self.out - 1) > 1)
         return range(-max(error, has_exact_start), 2 + error)
 
-    def possible_starts(self) -> list[Any]:
+    def possible_starts(self) -> list[IntArray]:
         """One vector of window starts per offset in `_offsets`; traced arrays on long axes, else NumPy arrays."""
         start = int32_iota(self.out)
         if self.out == 1:
@@ -77,7 +82,7 @@ class FractionalAxis:
             start = scaled_floor_division(start, self.out, self.last_start, self.out - 1)
         return [(start + np.int32(offset)).clip(0, self.last_start) for offset in self._offsets]
 
-    def possible_windows(self) -> list[Any]:
+    def possible_windows(self) -> list[IntArray]:
         """Vectors with the index of a window that may start at each position; `out` or more means no window."""
         start = int32_iota(self.last_start + 1)
         if self.out == 1:
@@ -109,10 +114,10 @@ class FractionalAxis:
             parts.append(slices.where_or_zero(slices.broadcast_like(is_start, part), part))
         return slices.add_terms(parts)
 
-    def _expand(self, vector: Any, ndim: int) -> Any:
+    def _expand(self, vector: IntArray, ndim: int) -> Array:
         return jnp.expand_dims(vector, [axis for axis in range(ndim) if axis != self.axis])
 
-    def _take_clipped(self, x: Array, indices: Any) -> Array:
+    def _take_clipped(self, x: Array, indices: IntArray) -> Array:
         return jnp.take(x, indices, self.axis, mode="clip")
 
 
@@ -142,7 +147,7 @@ class FractionalOp(Op):
         return y
 
     def _transpose_at_starts(
-        self, platform: Platform, residual: Any, starts: Sequence[Array], dy: Array
+        self, platform: Platform, residual: Residual, starts: Sequence[Array], dy: Array
     ) -> tuple[Array]:
         """The cotangent of x: the transpose of `_gather_starts`, then the transpose of `pool` with its `residual`."""
         y = cast(dy, accumulator_dtype(dy.dtype))
@@ -168,7 +173,7 @@ class FractionalMax(FractionalOp):
         )
         return self._gather_starts(platform, self.starts(samples), y)
 
-    def primal(self, platform: Platform, x: Array, *samples: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, *samples: Array) -> tuple[Array, Residual]:
         starts = self.starts(samples)
         y, tap = self.pool.primal(platform, x)
         return self._gather_starts(platform, starts, y), (tap, starts)
@@ -180,13 +185,13 @@ class FractionalMax(FractionalOp):
             tap = dim.gather_at_starts(start, tap)
         return flat_position_of_tap(tap, self.window, starts)
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         tap, starts = residual
         pool_linear = functools.partial(self.pool.linear, platform, tap)
         y = slices.materialise(barrier_of(platform), pool_linear, x_dot)
         return self._gather_starts(platform, starts, y)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         tap, starts = residual
         return self._transpose_at_starts(platform, tap, starts, dy)
 

@@ -12,12 +12,13 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, reduction_identity
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, Residual
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._ops.rank_pool import RankPool, apply_rank_pool
 from jaxpool._ops.reduction import Reduction
@@ -28,7 +29,7 @@ from jaxpool._plan.problem import Platform, barrier_of
 
 
 @functools.partial(jax.jit, static_argnums=2, inline=True)
-def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
+def fill_masked(x: Array, mask: Array, fill: ArrayLike) -> Array:
     """Return x where `mask` is True, the number `fill` elsewhere."""
     return lax.select(slices.broadcast_like(mask, x), x, lax.full_like(x, fill))
 
@@ -37,7 +38,7 @@ def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
 class _AnyUnmaskedPool(SelectPool):
     """Maximum of bools with its result stored in memory; otherwise XLA would pool the mask again for every use."""
 
-    def value(self, platform: Platform, x: Array, *_: Array) -> Any:
+    def value(self, platform: Platform, x: Array, *_: Array) -> Array:
         pool_value = functools.partial(SelectPool.value, self, platform)
         return slices.materialise(barrier_of(platform), pool_value, x)
 
@@ -61,11 +62,11 @@ class MaskedSelect(Op):
     materialises_inputs = True
 
     @property
-    def materialises_residual(self) -> Any:
+    def materialises_residual(self) -> bool:
         return self.unmasked_pool.materialises_residual
 
     @property
-    def saves_x(self) -> Any:
+    def saves_x(self) -> bool:
         return self.unmasked_pool.saves_x
 
     @property
@@ -76,12 +77,12 @@ class MaskedSelect(Op):
     def _fill(self, x: Array, mask: Array) -> Array:
         return fill_masked(x, mask, reduction_identity(x.dtype, self.kind)[()])
 
-    def value(self, platform: Platform, x: Array, mask: Array) -> Any:
+    def value(self, platform: Platform, x: Array, mask: Array) -> Array:
         return self.unmasked_pool.value(platform, self._fill(x, mask))
 
-    def primal(self, platform: Platform, x: Array, mask: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, mask: Array) -> tuple[Array, Residual]:
         pool = self.unmasked_pool
-        unmasked_taps: Any = mask
+        unmasked_taps: Residual = mask
         # The max pool of the mask selects an unmasked element, or marks all unmasked elements.
         if not isinstance(pool, FindTiesPool):
             unmasked_taps = dataclasses.replace(pool, kind="max").primal(platform, mask)[1]
@@ -89,11 +90,11 @@ class MaskedSelect(Op):
         y, pool_residual = pool.primal(platform, self._fill(x, mask), *unmasked_args)
         return y, (pool_residual, mask)
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Any:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         pool_residual, mask = residual
         return self.unmasked_pool.linear(platform, pool_residual, fill_masked(x_dot, mask, 0))
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         pool_residual, mask = residual
         (dx,) = self.unmasked_pool.transpose(platform, pool_residual, dy)
         return (fill_masked(dx, mask, 0),)

@@ -6,11 +6,11 @@ A small kernel unrolls to one term per tap (window index), a large kernel runs a
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, rolled, slices, sums
@@ -27,7 +27,7 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_among_tied_taps, tie_bits_of_tap_values
 from jaxpool._ops.chosen import pick_selected, pick_selected_transpose
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, Residual
 from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._plan.tuning import LIMITS
 
@@ -62,13 +62,13 @@ class Morphology(Op):
         weights = cast(kernel, dtype)
         return weights if self.kind == "max" else -weights
 
-    def _wide_dtype_and_fill(self, dtype: DType) -> tuple[DType, Any]:
+    def _wide_dtype_and_fill(self, dtype: DType) -> tuple[DType, ArrayLike]:
         """The dtype of element plus kernel, at least 32 bits wide, and the identity of the operation."""
         is_small = not is_float(dtype) and dtype.itemsize < 4
         wide_dtype = jnp.dtype(np.int32) if is_small else accumulator_dtype(dtype)
         return wide_dtype, reduction_identity(wide_dtype, self.kind)
 
-    def _term(self, tap_weights: Array, tap: Any, element: Array) -> Array:
+    def _term(self, tap_weights: Array, tap: ArrayLike, element: Array) -> Array:
         """`element + tap_weights` at the window index `tap`, which may be traced; the identity in integer padding."""
         term = element + slices.broadcast_like(tap_weights, element)
         if not self.window.is_padded or is_float(term.dtype):
@@ -115,17 +115,17 @@ class Morphology(Op):
     def value(self, platform: Platform, x: Array, kernel: Array) -> Array:
         return cast(self._extremum(x, kernel), x.dtype)
 
-    def primal(self, platform: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, kernel: Array) -> tuple[Array, Residual]:
         split, last = self.ties == "split", self.ties == "last"
 
-        def value_and_ties(x: Array, kernel: Array) -> tuple[Array, Any]:
+        def value_and_ties(x: Array, kernel: Array) -> tuple[Array, Residual]:
             y = materialise(barrier_of(platform), self._extremum, x, kernel)
             bits = tie_bits_of_tap_values(self._terms(x, kernel), y, self.window, self.taps)
             wide_y = cast(y, x.dtype)
             return wide_y, bits if split else rank.first_or_last_tied_tap(bits, self.window, last)
 
         if not self._is_large:
-            outputs: tuple[Array, Any]
+            outputs: tuple[Array, Residual]
             outputs = materialise(barrier_of(platform), value_and_ties, x, kernel)
             return outputs
         wide_y = self._extremum(x, kernel)
@@ -147,13 +147,13 @@ class Morphology(Op):
             loop, is_tied, [y], [planes], splits_ties=True, excludes_padding=is_padded
         )
 
-    def _selection(self, residual: Any) -> rolled.Selection:
+    def _selection(self, residual: Residual) -> rolled.Selection:
         """The selected or tied elements of each window, for a large kernel."""
         if self.ties == "split":
             return self._tied_taps(*residual)
         return rolled.tap_selection(self._tap_loop(), residual)
 
-    def _is_selected(self, residual: Any, tap: Any) -> Array:
+    def _is_selected(self, residual: Residual, tap: ArrayLike) -> Array:
         """True where the window index `tap`, which may be traced, is selected or tied, for a small kernel."""
         if self.ties != "split":
             return slices.is_tap_chosen(tap, residual)
@@ -162,7 +162,7 @@ class Morphology(Op):
         return lax.ne(lax.bitwise_and(word, lax.full_like(word, bit)), lax.full_like(word, 0))
 
     def linear(
-        self, platform: Platform, residual: Any, x_dot: Array | None, kernel_dot: Array | None
+        self, platform: Platform, residual: Residual, x_dot: Array | None, kernel_dot: Array | None
     ) -> Array:
         dtype = next(dot.dtype for dot in (x_dot, kernel_dot) if dot is not None)
         sum_dtype = accumulator_dtype(dtype)
@@ -189,7 +189,7 @@ class Morphology(Op):
             parts.append(divide_among_tied_taps(total, residual) if self.ties == "split" else total)
         return cast(functools.reduce(lax.add, parts), dtype)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array, Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array, Array]:
         share = cast(dy, accumulator_dtype(dy.dtype))
         if self._is_large:
             selection = self._selection(residual)

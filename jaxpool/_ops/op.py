@@ -19,20 +19,26 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.tree_util import PyTreeDef
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.slices import inlines_calls, is_sharded, store_arguments
+from jaxpool._kernels.slices import Ints, inlines_calls, is_sharded, store_arguments
 from jaxpool._plan.problem import Platform, Problem, barrier_of
+
+Arrays = Sequence[Array]
+Residual = Any  # a pytree of arrays
+Kernel = Callable[..., Any]  # a function of arrays that returns a pytree of arrays
+Params = tuple[tuple[str, Any], ...]  # the items of an equation's parameters
 
 # True while a kernel is traced for a program that XLA partitions among devices.
 # Created at import, because JAX does not support creating user contexts while other threads run.
 is_partitioned = jax.make_user_context(False)
 
 
-def problem_of(window: Window, x: Array, platform: Platform, shape: Any = None) -> Problem:
+def problem_of(window: Window, x: Array, platform: Platform, shape: Ints | None = None) -> Problem:
     """The `Problem` (input of a plan) of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
     sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
     return Problem(window, sizes, x.dtype.name, platform, is_sharded(x), is_partitioned.value)
@@ -66,22 +72,22 @@ class Op:
         """The output when a derivative is taken and the residual is `saved_residual`."""
         return self.value(platform, *xs)
 
-    def saved_residual(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Array, *args: Array) -> Residual:
         """The residual if it consists of arguments and the output y (`linear_in_x` or `saves_arguments`).
 
         Second derivatives of an op with `saves_arguments` need `has_differentiable_residual`.
         """
         return args[self.num_inputs :]
 
-    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Residual]:
         """The output and the residual, which is saved for the derivative."""
         raise TypeError(f"{type(self).__name__} describes no primal")
 
-    def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Any:
+    def linear(self, platform: Platform, residual: Residual, *tangents: Array | None) -> Array:
         """The tangent of the output, linear in `tangents`. With several inputs, None is a zero tangent."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
-    def transpose(self, platform: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
+    def transpose(self, platform: Platform, residual: Residual, *dys: Array) -> tuple[Array, ...]:
         """The cotangents of the inputs, linear in the cotangents `dys` of the outputs."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
@@ -102,8 +108,13 @@ platform_override = jax.make_user_context(None)
 compute_p = core.Primitive("jaxpool")
 linear_p = core.Primitive("jaxpool_linear_map")
 Flags = tuple[bool, ...]
-# For each vmap, from the innermost on, the mapped axis of each argument, or None.
-Batch = tuple[tuple[int | None, ...], ...]
+Dims = tuple[int | None, ...]  # the mapped axis of each argument, or None
+# The `Dims` of each vmap, from the innermost on
+Batch = tuple[Dims, ...]
+Avals = tuple[jax.core.AbstractValue, ...]
+Tangents = Sequence[Array | ad.Zero]
+Batched = tuple[list[Array], list[int]]  # outputs, and the mapped axis of each
+TangentPair = tuple[list[Array], Tangents]  # outputs, and the tangent of each
 
 
 def tracing_platform() -> Platform:
@@ -129,7 +140,7 @@ def value(op: Op, *xs: Array) -> Array:
     return y
 
 
-def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
+def value_and_residual(op: Op, *args: Array) -> tuple[Array, Residual]:
     """The output and the residual of `op`, with derivatives in forward and reverse mode.
 
     `args` holds the inputs of `op`, then its other arguments. Other arguments have no derivative, unless `op` is linear
@@ -141,13 +152,13 @@ def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
     elif op.saves_arguments:
         y = compute(op, "value_with_residual", *args)
     else:
-        output: tuple[Array, Any] = compute(op, "primal", *args)
+        output: tuple[Array, Residual] = compute(op, "primal", *args)
         return output
     return y, op.saved_residual(y, *args)
 
 
 def linear_map(
-    op: Op, residual: Any, xs: Sequence[Array], *, nonzero: Flags, transposed: bool = False
+    op: Op, residual: Residual, xs: Sequence[Array], *, nonzero: Flags, transposed: bool = False
 ) -> list[Array]:
     """Bind `op.linear` to the tangents xs, or if `transposed`, `op.transpose` to the cotangents xs.
 
@@ -159,14 +170,14 @@ def linear_map(
     return outputs
 
 
-def _nest_vmaps(kernel: Callable[..., Any], batch: Batch) -> Callable[..., Any]:
+def _nest_vmaps(kernel: Kernel, batch: Batch) -> Kernel:
     for dims in batch:
         kernel = jax.vmap(kernel, in_axes=dims)
     return kernel
 
 
 def _compute(*args: Array, op: Op, method: str, batch: Batch, platform: Platform) -> Any:
-    kernel: Callable[..., Any] = functools.partial(getattr(op, method), platform)
+    kernel: Kernel = functools.partial(getattr(op, method), platform)
     if op.materialises_inputs and method == "primal":
         kernel = store_arguments(barrier_of(platform), kernel)
     return _nest_vmaps(kernel, batch)(*args)
@@ -175,15 +186,15 @@ def _compute(*args: Array, op: Op, method: str, batch: Batch, platform: Platform
 def _linear(
     *args: Array,
     op: Op,
-    tree: Any,
+    tree: PyTreeDef,
     nonzero: Flags,
     transposed: bool,
     batch: Batch,
     platform: Platform,
-) -> Any:
+) -> Array | list[Array]:
     num_residuals = tree.num_leaves
 
-    def call_op(*args: Array) -> Any:
+    def call_op(*args: Array) -> Array | list[Array]:
         residual, xs = jax.tree.unflatten(tree, args[:num_residuals]), args[num_residuals:]
         if transposed:
             return list(itertools.compress(op.transpose(platform, residual, *xs), nonzero))
@@ -196,7 +207,7 @@ def _linear(
     return _nest_vmaps(kernel, tuple((*dims, *front_axes) for dims in batch))(*args)
 
 
-def kernel_of(equation: Any, platform: Platform) -> Callable[..., Any]:
+def kernel_of(equation: core.JaxprEqn, platform: Platform) -> Kernel:
     """The kernel that `equation`, with one of the two jaxpool primitives, runs on `platform`."""
     kernel = _compute if equation.primitive is compute_p else _linear
     return functools.partial(kernel, platform=platform, **equation.params)
@@ -206,7 +217,7 @@ def kernel_of(equation: Any, platform: Platform) -> Callable[..., Any]:
 
 
 @functools.partial(jax.jit, static_argnames=("primitive", "params"))
-def _bind_under_jit(*args: Array, primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
+def _bind_under_jit(*args: Array, primitive: core.Primitive, params: Params) -> list[Array]:
     if not any(isinstance(x, jax.core.Tracer) for x in args):
         # With `jax_debug_nans`, JAX reruns a program without jit to find the operation that made a NaN: this op.
         raise FloatingPointError(f"invalid value encountered in {dict(params)['op']}")
@@ -214,7 +225,9 @@ def _bind_under_jit(*args: Array, primitive: Any, params: tuple[tuple[str, Any],
 
 
 @functools.lru_cache(maxsize=4096)
-def _types(kernel: Callable[..., Any], avals: Any, params: Any, mesh: Any) -> tuple[Any, Any]:
+def _types(
+    kernel: Kernel, avals: Avals, params: Params, mesh: AbstractMesh
+) -> tuple[Avals, PyTreeDef]:
     """The output types of `kernel` and their tree structure.
 
     Tracing the kernel of the "portable" platform also gives the output shardings and varying mesh axes.
@@ -224,15 +237,15 @@ def _types(kernel: Callable[..., Any], avals: Any, params: Any, mesh: Any) -> tu
     return jaxpr.out_avals, jax.tree.structure(shapes)
 
 
-def _register_rules(primitive: Any, fn: Callable[..., Any]) -> None:
-    def evaluate(*args: Array, **params: Any) -> Any:
+def _register_rules(primitive: core.Primitive, fn: Kernel) -> None:
+    def evaluate(*args: Array, **params: object) -> list[Array]:
         with jax.disable_jit(False):
             return _bind_under_jit(*args, primitive=primitive, params=tuple(params.items()))
 
-    def infer_types(*avals: Any, **params: Any) -> Any:
+    def infer_types(*avals: jax.core.AbstractValue, **params: object) -> Avals:
         return _types(fn, avals, tuple(params.items()), jax.sharding.get_abstract_mesh())[0]
 
-    def flat_kernel(*args: Array, **params: Any) -> Any:
+    def flat_kernel(*args: Array, **params: object) -> list[Array]:
         return jax.tree.leaves(fn(*args, **params))
 
     primitive.multiple_results = True
@@ -244,10 +257,10 @@ def _register_rules(primitive: Any, fn: Callable[..., Any]) -> None:
         mlir.register_lowering(primitive, rule, platform=name)
 
 
-def _wrap_lowering_rule(lowering_rule: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_lowering_rule(lowering_rule: mlir.LoweringRule) -> mlir.LoweringRule:
     """Wrap a lowering rule so that kernels can read `inlines_calls` and `is_partitioned`."""
 
-    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+    def lower(ctx: Any, *args: Any, **params: object) -> Any:
         # JAX inlines all calls of a program that is lowered for several platforms or has symbolic sizes.
         has_symbolic_sizes = any(not is_int(size) for aval in ctx.avals_in for size in aval.shape)
         is_inlined = has_symbolic_sizes or len(ctx.module_context.platforms) > 1
@@ -258,7 +271,7 @@ def _wrap_lowering_rule(lowering_rule: Callable[..., Any]) -> Callable[..., Any]
     return lower
 
 
-def _has_many_devices(module: Any) -> bool:
+def _has_many_devices(module: mlir.ModuleContext) -> bool:
     """Return True if XLA partitions the program. XLA does not partition inside a `shard_map` over all mesh axes."""
     axis_context: Any = getattr(module, "axis_context", None)
     if hasattr(axis_context, "manual_axes"):
@@ -267,7 +280,7 @@ def _has_many_devices(module: Any) -> bool:
     return getattr(axis_context, "num_devices", 1) > 1
 
 
-def _batch_compute(args: Any, dims: Any, *, batch: Batch, **params: Any) -> Any:
+def _batch_compute(args: Arrays, dims: Dims, *, batch: Batch, **params: object) -> Batched:
     outputs = compute_p.bind(*args, batch=(*batch, tuple(dims)), **params)
     return outputs, [0] * len(outputs)
 
@@ -282,7 +295,9 @@ def _move_to_front(x: Array, dim: int | None, mapped_x: Array, axis: int) -> Arr
     return lax.broadcast(x, (mapped_x.shape[axis],), out_sharding=sharding)
 
 
-def _batch_linear(args: Any, dims: Any, *, tree: Any, batch: Batch, **params: Any) -> Any:
+def _batch_linear(
+    args: Arrays, dims: Dims, *, tree: PyTreeDef, batch: Batch, **params: object
+) -> Batched:
     """Residuals keep their mapped axis in place; tangents and cotangents get the mapped axis as their first axis."""
     num_residuals = tree.num_leaves
     mapped_x, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
@@ -297,7 +312,9 @@ def _zero_tangents(ys: Sequence[Array]) -> list[ad.Zero]:
     return [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in ys]
 
 
-def _jvp_compute(primals: Any, tangents: Any, *, op: Op, method: str, batch: Batch) -> Any:
+def _jvp_compute(
+    primals: Arrays, tangents: Tangents, *, op: Op, method: str, batch: Batch
+) -> TangentPair:
     """JVP rule of `compute`: the output tangent is `linear_map`. Extra arguments and the residual are constants."""
     nonzero = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.num_inputs])
     if not any(nonzero):
@@ -316,14 +333,14 @@ def _jvp_compute(primals: Any, tangents: Any, *, op: Op, method: str, batch: Bat
     return ys, [dot, *_zero_tangents(ys[1:])]
 
 
-def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
+def _jvp_linear(primals: Arrays, tangents: Tangents, **params: Any) -> TangentPair:
     """JVP rule of `linear_map`. Residuals are constants, unless the op sets `has_differentiable_residual`."""
     num_residuals = params["tree"].num_leaves
     ys = linear_p.bind(*primals, **params)
     x_dots, out_dots = tangents[num_residuals:], _zero_tangents(ys)
     if not all(isinstance(dot, ad.Zero) for dot in x_dots):
-        x_dots = map(ad.instantiate_zeros, x_dots)
-        out_dots = linear_p.bind(*primals[:num_residuals], *x_dots, **params)
+        dots = map(ad.instantiate_zeros, x_dots)
+        out_dots = linear_p.bind(*primals[:num_residuals], *dots, **params)
     leaf_tangents = {
         i: dot for i, dot in enumerate(tangents[:num_residuals]) if not isinstance(dot, ad.Zero)
     }
@@ -334,10 +351,12 @@ def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnames="params")
-def _jvp_by_residual(primals: Any, leaf_tangents: dict[int, Array], params: Any) -> Any:
+def _jvp_by_residual(
+    primals: Arrays, leaf_tangents: dict[int, Array], params: Params
+) -> list[Array]:
     """The output tangents due to the residual tangents `leaf_tangents`, by JAX's AD of the portable kernel."""
 
-    def kernel(moved_leaves: dict[int, Array]) -> Any:
+    def kernel(moved_leaves: dict[int, Array]) -> list[Array]:
         args = [moved_leaves.get(i, x) for i, x in enumerate(primals)]
         return jax.tree.leaves(_linear(*args, platform="portable", **dict(params)))
 
@@ -345,8 +364,13 @@ def _jvp_by_residual(primals: Any, leaf_tangents: dict[int, Array], params: Any)
 
 
 def _transpose_linear(
-    cotangents: Any, *args: Any, tree: Any, transposed: bool, nonzero: Flags, **params: Any
-) -> Any:
+    cotangents: Tangents,
+    *args: Any,
+    tree: PyTreeDef,
+    transposed: bool,
+    nonzero: Flags,
+    **params: Any,
+) -> Sequence[Array | ad.Zero | None]:
     num_residuals = tree.num_leaves
     residual, xs = args[:num_residuals], args[num_residuals:]
     bind = functools.partial(

@@ -10,7 +10,6 @@ The scaled evaluation divides each window by its element with the largest power.
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import jax
 import numpy as np
@@ -21,8 +20,11 @@ from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import all_true_across_vmap
 from jaxpool._ops.apply import apply
+from jaxpool._ops.op import Arrays
 from jaxpool._ops.ranged import (
     ALL_ZERO,
+    Pair,
+    Parameter,
     RangeCheckedOp,
     Slope,
     amend_unless,
@@ -47,7 +49,7 @@ MAX_INTEGER_POWER = 16
 MAX_LOG2_WEIGHT = 44
 
 
-def _power(x: Array, p: Any) -> Array:
+def _power(x: Array, p: Parameter) -> Array:
     """`x^p` for positive x."""
     is_small_integer = isinstance(p, float) and p == int(p) and abs(p) <= MAX_INTEGER_POWER
     return lax.integer_pow(x, int(p)) if is_small_integer else lax.exp(p * lax.log(x))
@@ -100,7 +102,7 @@ class NormPool(RangeCheckedOp):
         max_log2 = 58.0 if p == int(p) <= MAX_INTEGER_POWER else 30.0
         return log2_within(y, min(max_log2 / p, 100.0))
 
-    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Any:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
         """Return y if y is 0 only in windows of zeros, or the scaled evaluation if powers underflow or overflow."""
         wide_x, p = self.widen(x)
         is_zero_or_large = (wide_x == 0) | (lax.abs(wide_x) > 2.0 ** -(100 / max(p, 1)))
@@ -115,14 +117,14 @@ class NormPool(RangeCheckedOp):
         slope = _power(lax.stop_gradient(jnp.where(y == 0, 1, y)), 1 - p)
         return self._in_range(y, p) & log2_within(slope, 60)
 
-    def x_factor(self, x: Array, parameter: Any) -> Array:
+    def x_factor(self, x: Array, parameter: float) -> Array:
         return _norm_slope(x, parameter)
 
-    def y_factor(self, y: Array, parameter: Any) -> Array:
+    def y_factor(self, y: Array, parameter: Parameter) -> Array:
         """`y^(1 - p)`, or 1 where y is 0: all elements of such a window have slope 0."""
         return _power(jnp.where(y == 0, 1, y), 1 - parameter)
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
+    def dy_shares(self, xs: Arrays, y: Array, dy: Array) -> tuple[Array, Array]:
         in_range = self._is_slope_in_range(y)
         slope = self.y_factor(jnp.where(in_range, y, 1), clip_value(self.p, y.dtype))
         return scale_dy(dy, slope, in_range, y == 0)
@@ -153,7 +155,7 @@ class NormPool(RangeCheckedOp):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def norm(window: Window, p: float, x: Array) -> Any:
+def norm(window: Window, p: float, x: Array) -> Array:
     """The p-norm of each window: the sum of |x| for p = 1, the maximum of |x| for p = inf."""
     if p not in (1, math.inf):
         return apply_ranged(NormPool(window, p), x)
@@ -204,9 +206,9 @@ class MeanPool(RangeCheckedOp):
     def num_inputs(self) -> int:
         return 1 if self.p is not None else 2
 
-    def widen(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+    def widen(self, x: Array, *extra_args: Array) -> tuple[Array, Parameter]:
         wide_x = widen_elements(x, self.window)
-        p = clip_value(extra_args[0] if extra_args else self.p, wide_x.dtype)
+        p = clip_value(extra_args[0] if self.p is None else self.p, wide_x.dtype)
         return lax.max(wide_x, lax.full_like(wide_x, self._min_value(wide_x))), p
 
     def _min_value(self, wide_x: Array) -> float:
@@ -218,23 +220,23 @@ class MeanPool(RangeCheckedOp):
         mean = total / element_counts(self.window, "real", total)
         return lax.exp(lax.log(mean) / p), range_status(self._in_range(mean, p))
 
-    def _in_range(self, mean: Array, p: Any) -> Array:
+    def _in_range(self, mean: Array, p: Parameter) -> Array:
         return log2_within(mean, 66) & (lax.abs(lax.stop_gradient(jnp.asarray(p))) > 2.0**-4)
 
     def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
-        p = clip_value(extra_args[0] if extra_args else self.p, y.dtype)
+        p = clip_value(extra_args[0] if self.p is None else self.p, y.dtype)
         in_range = log2_within(y, 60) & (y > 0)
         fixed_y = lax.stop_gradient(jnp.where(in_range, y, 1))
         in_range &= log2_within(_power(fixed_y, 1 - p), 60)
         return in_range & self._in_range(_power(fixed_y, p), p)
 
-    def x_factor(self, x: Array, parameter: Any) -> Array:
+    def x_factor(self, x: Array, parameter: Parameter) -> Array:
         return _power(x, parameter - 1)
 
-    def y_factor(self, y: Array, parameter: Any) -> Array:
+    def y_factor(self, y: Array, parameter: Parameter) -> Array:
         return _power(y, 1 - parameter) / element_counts(self.window, "real", y)
 
-    def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
+    def elementwise_derivative(self, xs: Arrays, tangent: Array) -> Array:
         """`tangent` times the derivative of `max(x, eps)`, which is 1/2 at x = eps and 0 below eps."""
         wide_x = self.widen(*xs)[0]
         raw_x = xs[0].astype(wide_x.dtype)
@@ -245,7 +247,7 @@ class MeanPool(RangeCheckedOp):
         """`x * log(x)`, because log(y) is a log-mean-exp of log(x) at the temperature 1 / p."""
         return x * lax.log(x)
 
-    def _moments(self, wide_x: Array, p: Any, count: int) -> tuple[Array, ...]:
+    def _moments(self, wide_x: Array, p: Parameter, count: int) -> tuple[Array, ...]:
         """The element m of each window with the largest power, and `log(y / m)` of the generalised mean y.
 
         `count` further results are the means of `log(x / m)` and of its square, weighted by the powers.
@@ -341,7 +343,7 @@ class ExpectedValuePool(RangeCheckedOp):
         y = self.sum_over(weight * weight) / total
         return y, range_status(log2_within(total, MAX_LOG2_WEIGHT), total == 0)
 
-    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Any:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
         """Replace y = 0 / 0 by the first element in windows of zero weights, or use the scaled evaluation."""
 
         def replace_nan() -> Array:
@@ -374,7 +376,7 @@ class ExpectedValuePool(RangeCheckedOp):
     def is_accurate(self, y: Array, x: Array) -> Array:
         return is_medium(self.sum_over(self._weights(x)[2]), MAX_LOG2_WEIGHT)
 
-    def direct_linear(self, xs: Any, y: Array, tangents: Any) -> Array:
+    def direct_linear(self, xs: Arrays, y: Array, tangents: Arrays) -> Array:
         _, step, weight = self._weights(xs[0])
         (x_dot,) = tangents
         total = self.sum_over(weight)
@@ -383,20 +385,20 @@ class ExpectedValuePool(RangeCheckedOp):
         mean = (2 * weight_sum - y * step_sum) / jnp.where(total == 0, 1, total)
         return jnp.where(total == 0, self._first_elements(x_dot), mean)
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
+    def dy_shares(self, xs: Arrays, y: Array, dy: Array) -> tuple[Pair, Array]:
         total = self.sum_over(self._weights(xs[0])[2], stores_result=True)
         in_range = log2_within(total, MAX_LOG2_WEIGHT)
         part, statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range, total == 0)
         return (part, part * y), statuses
 
-    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
+    def direct_transpose(self, xs: Arrays, y: Array, dy: Array, shares: Pair) -> tuple[Array, ...]:
         _, step, weight = self._weights(xs[0])
         spread_share = self.spread_over(shares[0], stores_result=True)
         dx = 2 * weight * spread_share - step * self.spread_over(shares[1])
         return (dx.astype(xs[0].dtype),)
 
     def complete_cotangents(
-        self, platform: Platform, status: Array, dy: Array, shares: Any, dxs: tuple[Array, ...]
+        self, platform: Platform, status: Array, dy: Array, shares: Pair, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         """If all weights of a window are 0, its first element receives the whole cotangent."""
 
@@ -441,12 +443,12 @@ class ExpectedValuePool(RangeCheckedOp):
 
         return weight, slope, (maximum, total, mean, num_inf)
 
-    def scaled_linear(self, xs: Any, tangents: Any) -> Array:
+    def scaled_linear(self, xs: Arrays, tangents: Arrays) -> Array:
         is_zero = self.loops.max_per_window(self._weights(xs[0])[2], self.window) == 0
         first_dot = self._first_elements(tangents[0])
         return jnp.where(is_zero, first_dot, super().scaled_linear(xs, tangents))
 
-    def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
+    def scaled_transpose(self, xs: Arrays, dy: Array) -> tuple[Array, ...]:
         is_zero = self.loops.max_per_window(self._weights(xs[0])[2], self.window) == 0
         (dx,) = super().scaled_transpose(xs, jnp.where(is_zero, 0, dy))
         return (dx + self._first_elements_transpose(jnp.where(is_zero, dy, 0)).astype(dx.dtype),)

@@ -1,7 +1,6 @@
 """Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0)."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -9,13 +8,14 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes, slices
+from jaxpool._kernels.dtypes import DType
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import edge_taps_inside
 from jaxpool._ops.chosen import TapResidualPool, fold_taps, pick_selected
 from jaxpool._plan.problem import Platform, barrier_of
 
 
-def uniform_dtype(dtype: Any) -> Any:
+def uniform_dtype(dtype: DType) -> DType:
     """The dtype of the random numbers for a pool of an array of `dtype`."""
     return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
 
@@ -48,7 +48,7 @@ class StochasticPool(TapResidualPool):
         weight_scale = np.asarray(0.5 ** window.size.bit_length(), x.dtype)
         limit = lax.full_like(random_numbers, jnp.finfo(x.dtype).max)
 
-        def add_weight(state: State, tap: Any, elements: Array) -> State:
+        def add_weight(state: State, tap: Array, elements: Array) -> State:
             # Scale before the max: XLA would replace a sum of scaled terms by a scaled sum, which may overflow.
             return state[0] + _relu(elements), state[1] + _relu(elements * weight_scale)
 
@@ -61,7 +61,7 @@ class StochasticPool(TapResidualPool):
             return target, jnp.where(jnp.isinf(total), weight_scale, 1)
 
         def select_tap(
-            state: State, tap: Any, elements: Array, target: Array, scale: Array, first_tap: Array
+            state: State, tap: Array, elements: Array, target: Array, scale: Array, first_tap: Array
         ) -> State:
             weight_before, drawn_tap = state
             weight = _relu(elements * scale)

@@ -10,13 +10,15 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.access import covered_elements_mask, covers_all_elements
 from jaxpool._geometry.window import Axis, Window
@@ -31,7 +33,7 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.positions import IntArray
 from jaxpool._kernels.slices import is_empty, reshape_along_axis
 from jaxpool._ops.apply import apply
-from jaxpool._ops.op import Op, linear_map, problem_of
+from jaxpool._ops.op import Arrays, Op, Residual, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import (
     Platform,
@@ -41,6 +43,11 @@ from jaxpool._plan.problem import (
     num_elements,
 )
 from jaxpool._plan.tuning import tuning_of
+
+T = TypeVar("T")  # an array or a tuple of arrays
+Parameter = Array | float  # a temperature or a power
+Tangents = Sequence[Array | None]  # None is a zero tangent
+Pair = tuple[Array, Array]
 
 
 @custom_vmap
@@ -65,13 +72,13 @@ def _zeros_with_tangent_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tu
 
 
 @jax.custom_jvp
-def divide(x: Array, divisor: Any) -> Array:
+def divide(x: Array, divisor: ArrayLike) -> Array:
     """`x / divisor`. The derivative divides twice, because the square of `divisor` may overflow or underflow."""
     return x / divisor
 
 
 @divide.defjvp
-def _divide_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+def _divide_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     ratio, divisor = divide(*primals), primals[1]
     return ratio, divide(tangents[0] - ratio * tangents[1], divisor)
 
@@ -113,7 +120,7 @@ def widen_elements(x: Array, window: Window) -> Array:
     return x
 
 
-def clip_value(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
+def clip_value(value: Parameter, dtype: DType, largest: float = 2.0**-32) -> Any:
     """`value` in `dtype`. A Python number is clipped to magnitudes whose inverses are normal.
 
     The bounds are 2^32 times the smallest normal number of `dtype`, and `largest` times its largest number.
@@ -131,7 +138,7 @@ IN_RANGE, ALL_ZERO, OUT_OF_RANGE = 2, 1, 0
 
 def range_status(in_range: Array, all_zero: Array | None = None) -> Array:
     """The range status of each window: IN_RANGE, ALL_ZERO or OUT_OF_RANGE."""
-    otherwise: Any = np.int8(OUT_OF_RANGE)
+    otherwise: Array | np.int8 = np.int8(OUT_OF_RANGE)
     if all_zero is not None:
         otherwise = jnp.where(all_zero, np.int8(ALL_ZERO), otherwise)
     return jnp.where(in_range, np.int8(IN_RANGE), otherwise)
@@ -183,10 +190,10 @@ class RangeCheckedOp(Op):
     # `is_accurate(y, *xs)`: mask that is True where the direct derivative is accurate.
     is_accurate: Callable[..., Array]
     # `widen(*xs)`: x in the accumulator dtype, and the parameter.
-    widen: Callable[..., tuple[Array, Any]]
+    widen: Callable[..., tuple[Array, Parameter]]
     # The direct slope is the product of `x_factor(x, parameter)` and `y_factor(y, parameter)`.
-    x_factor: Callable[[Array, Any], Array]
-    y_factor: Callable[[Array, Any], Array]
+    x_factor: Callable[[Array, Parameter], Array]
+    y_factor: Callable[[Array, Parameter], Array]
     # A function g for which g(y), minus the tangent of y for the tangent g(x) of x, is `T * dy/dT`.
     # T is the temperature, or 1 / p for a power p.
     euler: Callable[[Array], Array]
@@ -199,7 +206,7 @@ class RangeCheckedOp(Op):
 
     saves_arguments = True
 
-    def saved_residual(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Array, *args: Array) -> Residual:
         return args, y
 
     def sum_over(self, x: Array, *, stores_result: bool = False) -> Array:
@@ -210,7 +217,7 @@ class RangeCheckedOp(Op):
         """The transpose of `sum_over`, which adds each entry of dy to the elements of its window."""
         return _spread_over_windows(SumPool(self.window, stores_result=stores_result), dy)
 
-    def fallback_y(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Any:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Array:
         """The output if the direct output y is inaccurate. `status`, the minimum range status, is not IN_RANGE."""
         return self.scaled_in_chunks(platform, *xs)
 
@@ -221,20 +228,20 @@ class RangeCheckedOp(Op):
 
     # Derivative of the direct evaluation
 
-    def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
+    def elementwise_derivative(self, xs: Arrays, tangent: Array) -> Array:
         """Multiply a tangent or cotangent by the derivative of elementwise operations that precede the sums."""
         return tangent
 
-    def x_jvp(self, xs: Any, x: Array, parameter: Any, y: Array, x_dot: Array) -> Array:
+    def x_jvp(self, xs: Arrays, x: Array, parameter: Parameter, y: Array, x_dot: Array) -> Array:
         """The tangent of y for the tangent `x_dot` of x, the result of `widen`, by direct sums."""
         weighted_dot = self.x_factor(x, parameter) * x_dot
         return self.sum_over(weighted_dot) * self.y_factor(y, parameter)
 
-    def x_vjp(self, x: Array, parameter: Any, shares: Any) -> Array:
+    def x_vjp(self, x: Array, parameter: Parameter, shares: Array) -> Array:
         """The cotangent of x by direct sums of `shares`, the scaled cotangents of the windows."""
         return self.x_factor(x, parameter) * self.spread_over(shares)
 
-    def direct_linear(self, xs: Any, y: Array, tangents: Sequence[Array | None]) -> Array:
+    def direct_linear(self, xs: Arrays, y: Array, tangents: Tangents) -> Array:
         """The tangent of y by direct sums. Zero tangents in `tangents` are None."""
         x, parameter = self.widen(*xs)
         x_dot, parameter_dot = (*tangents, None)[:2]
@@ -247,14 +254,14 @@ class RangeCheckedOp(Op):
             terms.append((self.euler(y) - euler_dot) * divide(parameter_dot, self.sign * parameter))
         return functools.reduce(lax.add, terms)
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
+    def dy_shares(self, xs: Arrays, y: Array, dy: Array) -> tuple[Array, Array]:
         """The scaled cotangents that `direct_transpose` adds to the elements, and the range status of each window."""
         in_range = self.is_accurate(y, *xs)
         parameter = self.widen(*xs)[1]
         factor = self.y_factor(jnp.where(in_range, y, 1), parameter)
         return scale_dy(dy, factor, in_range)
 
-    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
+    def direct_transpose(self, xs: Arrays, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:
         """The cotangents of the inputs by direct sums, accurate if no window is OUT_OF_RANGE."""
         x, parameter = self.widen(*xs)
         dx = self.x_vjp(x, parameter, shares)
@@ -266,14 +273,14 @@ class RangeCheckedOp(Op):
         return x_cotangent, divide(total, self.sign * parameter)
 
     def complete_cotangents(
-        self, platform: Platform, status: Array, dy: Array, shares: Any, dxs: tuple[Array, ...]
+        self, platform: Platform, status: Array, dy: Array, shares: Array, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         """The cotangents `dxs`, plus terms of all-zero windows if `status` is ALL_ZERO. dy has the dtype of x."""
         return dxs
 
     # Derivative of the scaled evaluation, accurate for any inputs
 
-    def scaled_linear(self, xs: Any, tangents: Sequence[Array | None]) -> Array:
+    def scaled_linear(self, xs: Arrays, tangents: Tangents) -> Array:
         """The tangent of y by scaled sums."""
         x_dot, parameter_dot = (*tangents, None)[:2]
         terms: list[Array] = []
@@ -287,7 +294,7 @@ class RangeCheckedOp(Op):
             terms.append(self.parameter_slope(*xs) * parameter_dot)
         return functools.reduce(lax.add, terms)
 
-    def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
+    def scaled_transpose(self, xs: Arrays, dy: Array) -> tuple[Array, ...]:
         """The cotangents of the inputs by scaled sums."""
         spread = self.loops.sum_over_taps_transpose
         dx = self.elementwise_derivative(xs, spread(self.window, *self.x_and_slope(*xs), dy))
@@ -298,7 +305,7 @@ class RangeCheckedOp(Op):
 
     # Run-time choice between the direct and the scaled evaluation
 
-    def _has_direct_evaluation(self, xs: Sequence[Array]) -> bool:
+    def _has_direct_evaluation(self, xs: Arrays) -> bool:
         """True if windows can share sums, because the parameter does not vary along pooled axes."""
         if self.unrolls_taps:
             return False
@@ -306,7 +313,7 @@ class RangeCheckedOp(Op):
             return True
         return math.prod(xs[1].shape[axis] for axis in self.window.axes) <= 1
 
-    def _unrolled(self, platform: Platform, xs: Sequence[Array]) -> Any:
+    def _unrolled(self, platform: Platform, xs: Arrays) -> Op | None:
         """The op with unrolled loops if the plan replaces both evaluations by unrolled scaled sums, else None."""
         problem = problem_of(self.window, xs[0], platform)
         can_unroll = self.can_unroll and self._has_direct_evaluation(xs)
@@ -316,11 +323,11 @@ class RangeCheckedOp(Op):
         return dataclasses.replace(op, unrolls_taps=True)
 
     @property
-    def loops(self) -> Any:
+    def loops(self) -> ModuleType:
         """The module with the loops over taps."""
         return unrolled if self.unrolls_taps else sums
 
-    def value(self, platform: Platform, *xs: Array) -> Any:
+    def value(self, platform: Platform, *xs: Array) -> Array:
         if op := self._unrolled(platform, xs):
             return op.value(platform, *xs)
         if not self._has_direct_evaluation(xs):
@@ -333,7 +340,7 @@ class RangeCheckedOp(Op):
             platform, status == IN_RANGE, lambda y: self.fallback_y(platform, status, y, *xs), y
         )
 
-    def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Any:
+    def linear(self, platform: Platform, residual: Residual, *tangents: Array | None) -> Array:
         xs, y = residual
         if op := self._unrolled(platform, xs):
             return op.linear(platform, residual, *tangents)
@@ -342,7 +349,7 @@ class RangeCheckedOp(Op):
         def direct() -> Array:
             return self.direct_linear(xs, y, dots)
 
-        def scaled() -> Any:
+        def scaled() -> Array:
             return self._map_in_chunks(platform, self.scaled_linear, (xs, dots), xs)
 
         if not self._has_direct_evaluation(xs):
@@ -354,12 +361,12 @@ class RangeCheckedOp(Op):
             is_accurate &= all_true_across_vmap(is_medium(dot))
         return lax.cond(is_accurate, direct, scaled)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> Any:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array, ...]:
         xs, y = residual
         if op := self._unrolled(platform, xs):
             return op.transpose(platform, residual, dy)
 
-        def scaled() -> Any:
+        def scaled() -> tuple[Array, ...]:
             def one_chunk(dy: Array, *xs: Array) -> tuple[Array, ...]:
                 return self.scaled_transpose(xs, dy.astype(y.dtype))
 
@@ -381,8 +388,8 @@ class RangeCheckedOp(Op):
         return direct_if(platform, status > OUT_OF_RANGE, direct, scaled)
 
     def _map_in_chunks(
-        self, platform: Platform, f: Callable[..., Any], args: Any, xs: Sequence[Array]
-    ) -> Any:
+        self, platform: Platform, f: Callable[..., T], args: Sequence[Any], xs: Arrays
+    ) -> T:
         """`f(*args)`, evaluated in chunks along the first axis if the first array of `args` is large.
 
         A result, or result i, has the length of `xs[i]` along the first axis. A length of 1 means a sum over the batch.
@@ -396,7 +403,7 @@ class RangeCheckedOp(Op):
             return f(*args)
         length = first.shape[0] // num_chunks
 
-        def call_on_chunk(chunk_index: Array) -> Any:
+        def call_on_chunk(chunk_index: Array) -> T:
             start = chunk_index * np.int32(length)
 
             def chunk(x: Array) -> Array:
@@ -415,7 +422,7 @@ class RangeCheckedOp(Op):
         return jax.tree.unflatten(tree, joined)
 
 
-def amend_unless(platform: Platform, is_ok: Array, amend: Callable[[Any], Any], y: Any) -> Any:
+def amend_unless(platform: Platform, is_ok: Array, amend: Callable[[T], T], y: T) -> T:
     """Return y, one or several arrays, if `is_ok` is True; otherwise `amend(y)`.
 
     A branch of `lax.cond` copies its operand y. A loop of zero or one iterations updates y in place.
@@ -423,15 +430,15 @@ def amend_unless(platform: Platform, is_ok: Array, amend: Callable[[Any], Any], 
     if not tuning_of(platform).uses_loop_as_branch:
         return lax.cond(is_ok, lambda y: y, amend, y)
 
-    def loop_body(state: tuple[Any, Array]) -> tuple[Any, Array]:
+    def loop_body(state: tuple[T, Array]) -> tuple[T, Array]:
         return amend(state[0]), lax.full_like(state[1], True)
 
     return lax.while_loop(lambda state: ~state[1], loop_body, (y, is_ok))[0]
 
 
 def direct_if(
-    platform: Platform, is_ok: Array, direct: Callable[[], Any], scaled: Callable[[], Any]
-) -> Any:
+    platform: Platform, is_ok: Array, direct: Callable[[], T], scaled: Callable[[], T]
+) -> T:
     """Return `direct()` if `is_ok` is True, else `scaled()`.
 
     A branch keeps its operands in memory until it ends. A loop avoids this: `scaled` overwrites the result of `direct`.

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import keys, rank, rolled, slices
@@ -34,7 +35,7 @@ from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import tie_bits_of_tap_values
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.chosen import TapResidualPool, make_tap_loop, pick_selected
-from jaxpool._ops.op import Op, is_partitioned
+from jaxpool._ops.op import Op, Residual, is_partitioned
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan import rank_pool as plans
@@ -89,7 +90,7 @@ class RankPool(TapResidualPool):
             key = lax.select(slices.broadcast_like(where, key), key, fill)
         return key
 
-    def _elements_per_tap(self, x: Array, fill: Any) -> list[Array]:
+    def _elements_per_tap(self, x: Array, fill: ArrayLike) -> list[Array]:
         padded = slices.pad_input(x, self.window, fill)
         return [slices.elements_at_tap(padded, self.window, tap) for tap in self.taps]
 
@@ -130,14 +131,14 @@ class RankPool(TapResidualPool):
         key = self._find_keys(platform, self._keys(x, *mask), *mask)
         return _from_keys(key, x.dtype, has_mask=bool(mask))
 
-    def primal(self, platform: Platform, x: Array, *mask: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, *mask: Array) -> tuple[Array, Residual]:
         barrier_kind, unrolls = barrier_of(platform), plans.unrolls_taps(self.window)
         split, last = self.ties == "split", self.ties == "last"
 
-        def kernel(x: Array, *mask: Array) -> tuple[Array, Any]:
+        def kernel(x: Array, *mask: Array) -> tuple[Array, Residual]:
             key = self._keys(x, *mask)
             y = materialise(barrier_kind, functools.partial(self._find_keys, platform), key, *mask)
-            residual: Any = ()
+            residual: Residual = ()
             if unrolls:
                 bits = tie_bits_of_tap_values(self._terms(key), y, self.window, self.taps)
                 residual = bits if split else rank.first_or_last_tied_tap(bits, self.window, last)
@@ -156,16 +157,16 @@ class RankPool(TapResidualPool):
             y = keys.set_sign_of_zeros(y, lax.ne(picked, lax.full_like(picked, 0)))
         return y, residual
 
-    def _tied_taps_of_residual(self, platform: Platform, residual: Any) -> rolled.Selection:
+    def _tied_taps_of_residual(self, platform: Platform, residual: Residual) -> rolled.Selection:
         x, y, *mask = residual
         return self._tied_taps(platform, self._keys(x, *mask), keys.zero_tied_sort_keys(y))
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         if self.materialises_residual:
             return self._tied_taps_of_residual(platform, residual).pick(x_dot)
         return super().linear(platform, residual, x_dot)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         if self.materialises_residual:
             return (self._tied_taps_of_residual(platform, residual).route(dy),)
         return super().transpose(platform, residual, dy)
@@ -187,18 +188,20 @@ class RankReduction(Reduction):
         """The axis whose tie bits are packed into words: the longest reduced axis."""
         return max(zip(self.sizes, self.axes, strict=True))[1]
 
-    def primal(self, platform: Platform, x: Array, mask: Any = None) -> tuple[Array, Any]:
+    def primal(
+        self, platform: Platform, x: Array, mask: Array | None = None
+    ) -> tuple[Array, Residual]:
         if self.ties != "split":
             return super().primal(platform, x, mask)
         y = self.value(platform, x, mask)
         return y, pack_bits(attains_extremum(x, y, mask), self._packed_axis)
 
-    def is_selected(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
+    def is_selected(self, platform: Platform, residual: Residual, shape: Sequence[int]) -> Array:
         if self.ties != "split":
             return super().is_selected(platform, residual, shape)
         return unpack_bits(residual, shape[self._packed_axis], self._packed_axis)
 
-    def num_tied(self, platform: Platform, residual: Any) -> Array:
+    def num_tied(self, platform: Platform, residual: Residual) -> Array:
         bits = lax.population_count(residual)
         return jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
 
@@ -213,7 +216,7 @@ class RankReduction(Reduction):
     def _count(self, mask: Array) -> Array:
         return jnp.sum(mask, axis=self.axes, keepdims=True, dtype=np.int32)
 
-    def _position(self, x: Array, mask: Array) -> Any:
+    def _position(self, x: Array, mask: Array) -> Array:
         """The sorted position of the selected element among the elements where `mask` is True."""
         return plans.position_of_rank(self.rank, self._count(mask))
 

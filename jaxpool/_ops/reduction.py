@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jax import Array, lax
@@ -17,7 +17,7 @@ from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Arrays, Op, Residual, problem_of
 from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._plan.reduce import ReductionPlan, plan_reduction
 
@@ -48,7 +48,9 @@ class Reduction(Op):
         plan = self._plan(platform, x, of_ties=False)
         return reducing.max_or_min_over_axes(x, self.axes, self.kind, mask, plan)
 
-    def primal(self, platform: Platform, x: Array, mask: Any = None) -> tuple[Array, Any]:
+    def primal(
+        self, platform: Platform, x: Array, mask: Array | None = None
+    ) -> tuple[Array, Residual]:
         y = self.value(platform, x, mask)
         if self.ties == "split":
             return y, (x, y, mask)
@@ -59,33 +61,33 @@ class Reduction(Op):
             y = set_sign_of_zeros(y, has_sign_bit(selected_x))
         return y, flat_index
 
-    def is_selected(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
+    def is_selected(self, platform: Platform, residual: Residual, shape: Sequence[int]) -> Array:
         """A mask of `shape`, True at each selected or tied element."""
         if self.ties != "split":
             return reducing.one_hot_of_flat_index(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
         return reducing.attains_extremum(x, y, mask, self._plan(platform, x, of_ties=True))
 
-    def num_tied(self, platform: Platform, residual: Any) -> Array:
+    def num_tied(self, platform: Platform, residual: Residual) -> Array:
         """The number of elements that tie for each output."""
         x, y, mask = residual
         plan = self._plan(platform, x, of_ties=True)
         return reducing.num_tied_elements(x, y, self.axes, mask, plan)
 
-    def _split_tied(self, platform: Platform, total: Array, residual: Any) -> Array:
+    def _split_tied(self, platform: Platform, total: Array, residual: Residual) -> Array:
         """Return `total`, divided by the number of tied elements if ties are split."""
         if self.ties != "split":
             return total
         return divide_by_num_tied(total, self.num_tied(platform, residual))
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         is_selected = self.is_selected(platform, residual, wide_dot.shape)
         selected_dot = slices.where_or_zero(is_selected, wide_dot)
         total = jnp.sum(selected_dot, axis=self.axes, keepdims=True, dtype=selected_dot.dtype)
         return self._split_tied(platform, total, residual).astype(x_dot.dtype)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         share = self._split_tied(platform, dy.astype(accumulator_dtype(dy.dtype)), residual)
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
         dx = jnp.broadcast_to(share.astype(dy.dtype), shape)
@@ -119,7 +121,7 @@ class MeanReduction(Op):
         count = jnp.sum(is_counted, axis=self.axes, keepdims=True, dtype=np.uint32)
         return is_counted, lax.max(count, lax.full_like(count, 1)).astype(like.dtype)
 
-    def linear(self, platform: Platform, extra_args: Any, x: Array) -> Array:
+    def linear(self, platform: Platform, extra_args: Arrays, x: Array) -> Array:
         wide_x = x.astype(accumulator_dtype(x.dtype))
         count = lax.full((), math.prod(self.sizes), wide_x.dtype)
         if extra_args:
@@ -128,7 +130,7 @@ class MeanReduction(Op):
         total = jnp.sum(wide_x, axis=self.axes, keepdims=True, dtype=wide_x.dtype)
         return (total / count).astype(x.dtype)
 
-    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, extra_args: Arrays, dy: Array) -> tuple[Array]:
         wide_dy = dy.astype(accumulator_dtype(dy.dtype))
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
         if not extra_args:

@@ -1,7 +1,6 @@
 """Segment reductions: maximum, minimum, sum and mean of the rows that have the same segment id."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -28,7 +27,7 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
-from jaxpool._ops.op import Op, is_partitioned, problem_of
+from jaxpool._ops.op import Arrays, Op, Residual, is_partitioned, problem_of
 from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._plan.scatter import counts_ties_in_branch, scatters_to_rows
 from jaxpool._plan.tuning import tuning_of
@@ -83,7 +82,9 @@ class SegmentSelect(Op):
             tied = tied | lax.ne(wide_x, wide_x)
         return tied & mask[0] if mask else tied
 
-    def primal(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
+    def primal(
+        self, platform: Platform, x: Array, ids: Array, *mask: Array
+    ) -> tuple[Array, Residual]:
         y = self.value(platform, x, ids, *mask)
         extrema = to_comparison_dtype(y)
 
@@ -129,7 +130,7 @@ class SegmentSelect(Op):
         has_rows = lax.ne(extrema, lax.full_like(extrema, identity))
         return lax.cond(total == jnp.sum(has_rows, dtype=np.uint32), ones, count_ties, bits, ids)
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         if self.ties == "split":
             ids, bits, num_tied = residual
@@ -141,7 +142,7 @@ class SegmentSelect(Op):
         has_row = (row >= 0) & (row < num_rows)
         return jnp.where(has_row, selected, 0).astype(x_dot.dtype)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         ids, num_rows = residual[0], residual[0].shape[0]
         if self.ties == "split":
             _, bits, num_tied = residual
@@ -170,13 +171,13 @@ class SegmentSum(Op):
 
     linear_in_x = True
 
-    def linear(self, platform: Platform, extra_args: Any, x: Array) -> Array:
+    def linear(self, platform: Platform, extra_args: Arrays, x: Array) -> Array:
         wide_x, mask = cast(x, accumulator_dtype(x.dtype)), extra_args[1 + self.is_mean :]
         wide_x = kernels.fill_where_masked(wide_x, 0, *mask)
         sums = segment_totals(platform, wide_x, extra_args[0], self.segments)
         return (_divide(sums, extra_args[1]) if self.is_mean else sums).astype(x.dtype)
 
-    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, extra_args: Arrays, dy: Array) -> tuple[Array]:
         if self.is_mean:
             dy = _divide(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(dy.dtype)
         stores_copy = tuning_of(platform).stores_segment_shares

@@ -5,7 +5,6 @@ If x contains masked elements or padding of a shard, an extra argument of `prima
 
 import dataclasses
 import functools
-from typing import Any
 
 from jax import Array, lax
 from jax import numpy as jnp
@@ -22,10 +21,10 @@ from jaxpool._kernels.dtypes import (
 )
 from jaxpool._kernels.select import pick, route, select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter, shared_window_extrema
-from jaxpool._kernels.slices import materialise, store_arguments
+from jaxpool._kernels.slices import Ints, materialise, store_arguments
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.chosen import TapResidualPool
-from jaxpool._ops.op import Op, problem_of, tracing_platform
+from jaxpool._ops.op import Op, Residual, problem_of, tracing_platform
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan import max_pool as plans
 from jaxpool._plan.problem import Platform, barrier_of
@@ -39,7 +38,7 @@ class MaxPool(Op):
     kind: Kind
     ties: TieOrder = "first"  # tie order in `value`
 
-    def _plan(self, platform: Platform, x: Array, shape: Any = None) -> plans.MaxPlan:
+    def _plan(self, platform: Platform, x: Array, shape: Ints | None = None) -> plans.MaxPlan:
         return plans.plan_max(problem_of(self.window, x, platform, shape))
 
     def value(self, platform: Platform, x: Array, *_: Array) -> Array:
@@ -78,7 +77,7 @@ class InputResidualPool(SelectPool):
 
     saves_arguments = True
 
-    def saved_residual(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Array, *args: Array) -> Residual:
         return args
 
     def value_with_residual(self, platform: Platform, x: Array) -> Array:
@@ -87,10 +86,10 @@ class InputResidualPool(SelectPool):
             return self.value(platform, x)
         return shared_window_extrema(x, self.kind, plans.plan_scatter(problem))
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         return super().linear(platform, self.primal(platform, *residual)[1], x_dot)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         (x,) = residual
         problem = problem_of(self.window, x, platform)
         if not plans.uses_select_and_scatter(problem):
@@ -107,7 +106,7 @@ class TieBitsPool(TapResidualPool, MaxPool):
 
     materialises_inputs = True
 
-    def primal(self, platform: Platform, x: Array, *inside_bits: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, *inside_bits: Array) -> tuple[Array, Residual]:
         def kernel(x: Array) -> tuple[Array, split_ties.BitWords]:
             y, fill = self.value(platform, x), reduction_identity(x.dtype, self.kind)
             return y, split_ties.tie_bits_of_input(x, y, self.window, fill)
@@ -135,11 +134,11 @@ class FindTiesPool(MaxPool):
         y = materialise(barrier, kernel, x)
         return y, (x, y, *mask)
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         x, _, *mask = residual
         return split_ties.mean_of_tied_elements(x_dot, x, self.window, self.kind, *mask)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         x, y, *mask = residual
         transpose_fn = split_ties.mean_of_tied_elements_transpose
         return (transpose_fn(dy, x, y, self.window, self.kind, *mask),)

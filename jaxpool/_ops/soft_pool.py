@@ -2,14 +2,16 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
+from jaxpool._ops.op import Arrays
 from jaxpool._ops.ranged import (
+    Pair,
+    Parameter,
     RangeCheckedOp,
     Slope,
     clip_value,
@@ -44,14 +46,14 @@ class SoftPool(RangeCheckedOp):
     def num_inputs(self) -> int:
         return 1 if self.temperature is not None else 2
 
-    def _x_and_temperature(self, *xs: Array) -> tuple[Array, Any]:
+    def _x_and_temperature(self, *xs: Array) -> tuple[Array, Parameter]:
         """x, with -inf for masked elements, and the temperature."""
         wide_x = self._fill_masked(widen_elements(xs[0], self.window), -np.inf, xs)
         temperature = xs[1] if self.temperature is None else self.temperature
         # `largest=0.25` keeps the inverse of the temperature normal.
         return wide_x, clip_value(temperature, wide_x.dtype, largest=0.25)
 
-    def widen(self, *xs: Array) -> tuple[Array, Any]:
+    def widen(self, *xs: Array) -> tuple[Array, Parameter]:
         """x and temperature for the direct evaluation. Masked elements become finite, to keep derivatives finite."""
         wide_x, temperature = self._x_and_temperature(*xs)
         if self.is_masked:
@@ -59,26 +61,26 @@ class SoftPool(RangeCheckedOp):
             wide_x = jnp.where(wide_x < floor, floor, wide_x)
         return wide_x, temperature
 
-    def _fill_masked(self, x: Array, fill: float, xs: Any) -> Array:
+    def _fill_masked(self, x: Array, fill: float, xs: Arrays) -> Array:
         """x, with `fill` where the element mask in `xs` is False."""
         return jnp.where(xs[-1], x, fill) if self.is_masked else x
 
-    def _add_empty(self, total: Array, xs: Any) -> Array:
+    def _add_empty(self, total: Array, xs: Arrays) -> Array:
         """The sums `total`, plus 1 for windows whose elements are all masked."""
         return total + xs[-2].astype(total.dtype) if self.is_masked else total
 
-    def _zero_if_empty(self, y: Array, xs: Any) -> Array:
+    def _zero_if_empty(self, y: Array, xs: Arrays) -> Array:
         """y, with 0 for windows whose elements are all masked."""
         return jnp.where(xs[-2], 0, y) if self.is_masked else y
 
-    def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
+    def elementwise_derivative(self, xs: Arrays, tangent: Array) -> Array:
         return self._fill_masked(tangent, 0, xs)
 
     def euler(self, x: Array) -> Array:
         """x, because the output is homogeneous of degree 1 in x and the temperature. Infinite elements become 0."""
         return jnp.where(jnp.isinf(x), 0, x)
 
-    def _moments(self, count: int, xs: Any, *, unit: float | None = None) -> tuple[Any, ...]:
+    def _moments(self, count: int, xs: Arrays, *, unit: float | None = None) -> tuple[Array, ...]:
         """x, the temperature T, the maximum m of each window, and its sums of `w * ((x - m) / unit)^k` for k < `count`.
 
         w is `exp((x - m) / T)`, and `unit` is T by default.
@@ -95,7 +97,7 @@ class SoftPool(RangeCheckedOp):
         total, *moments = self.loops.sum_over_taps(self.window, terms, (wide_x,), *mask)
         return wide_x, temperature, maximum, self._add_empty(total, xs), *moments
 
-    def _weight(self, x: Array, maximum: Array, temperature: Any) -> tuple[Array, Array]:
+    def _weight(self, x: Array, maximum: Array, temperature: Parameter) -> tuple[Array, Array]:
         """`_weight`, with fewer instructions if nothing differentiates them and x is in the window of the maximum."""
         if not self.unrolls_taps:
             return _weight(x, maximum, temperature)
@@ -107,7 +109,7 @@ class SoftPool(RangeCheckedOp):
         return weight, jnp.where(weight == 0, 0, difference)
 
 
-def _weight(x: Array, maximum: Array, temperature: Any) -> tuple[Array, Array]:
+def _weight(x: Array, maximum: Array, temperature: Parameter) -> tuple[Array, Array]:
     """`exp((x - maximum) / temperature)` and `x - maximum`; both 0 if the first underflows, or x exceeds `maximum`."""
     info = jnp.finfo(x.dtype)
     # exp(-limit) is the smallest positive number.
@@ -134,10 +136,10 @@ class LogSumExpPool(SoftPool):
         temperature = self._x_and_temperature(*xs)[1]
         return lax.abs(lax.stop_gradient(y / temperature)) < MAX_LOG2 * math.log(2)
 
-    def x_factor(self, x: Array, parameter: Any) -> Array:
+    def x_factor(self, x: Array, parameter: Parameter) -> Array:
         return lax.exp(divide(x, parameter))
 
-    def y_factor(self, y: Array, parameter: Any) -> Array:
+    def y_factor(self, y: Array, parameter: Parameter) -> Array:
         return lax.exp(-divide(y, parameter))
 
     def scaled_y(self, *xs: Array) -> Array:
@@ -167,7 +169,7 @@ class SoftmaxPool(SoftPool):
         moment = jnp.where(weight == 0, 0, wide_x * weight)
         return self.sum_over(moment) / total, range_status(log2_within(total, MAX_LOG2))
 
-    def _weights(self, x: Array, temperature: Any, xs: Any) -> tuple[Array, Array]:
+    def _weights(self, x: Array, temperature: Parameter, xs: Arrays) -> tuple[Array, Array]:
         """The exponentials, and their sum in each window."""
         # Weights out of range stay finite: their derivatives are multiplied by 0, and 0 times infinity is NaN.
         exponents = divide(x, temperature)
@@ -181,20 +183,20 @@ class SoftmaxPool(SoftPool):
         in_range = lax.abs(exponents) < MAX_LOG2 * math.log(2)
         return in_range | (exponents <= -NEGLIGIBLE) if self.is_masked else in_range
 
-    def x_jvp(self, xs: Any, x: Array, parameter: Any, y: Array, x_dot: Array) -> Array:
+    def x_jvp(self, xs: Arrays, x: Array, parameter: Parameter, y: Array, x_dot: Array) -> Array:
         weight, total = self._weights(x, parameter, xs)
         weighted_dot = weight * x_dot
         weighted_sum = self.sum_over(weighted_dot * (1 + divide(x, parameter)))
         return (weighted_sum - divide(y, parameter) * self.sum_over(weighted_dot)) / total
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
+    def dy_shares(self, xs: Arrays, y: Array, dy: Array) -> tuple[Pair, Array]:
         wide_x, temperature = self.widen(*xs)
         total = self._weights(wide_x, temperature, xs)[1]
         in_range = log2_within(total, MAX_LOG2)
         part, statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range)
         return (part, part * (1 - divide(y, temperature))), statuses
 
-    def x_vjp(self, x: Array, parameter: Any, shares: Any) -> Array:
+    def x_vjp(self, x: Array, parameter: Parameter, shares: Pair) -> Array:
         spread_share = self.spread_over(shares[0], stores_result=True)
         moment = self.spread_over(shares[1])
         exponents = divide(x, parameter)

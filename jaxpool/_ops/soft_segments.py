@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import numpy as np
@@ -24,7 +23,7 @@ from jaxpool._kernels.segments import (
 )
 from jaxpool._kernels.slices import is_empty
 from jaxpool._ops.apply import apply
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, Residual
 from jaxpool._ops.ranged import (
     ALL_ZERO,
     IN_RANGE,
@@ -75,7 +74,7 @@ class SegmentSoftmax(Op):
     has_differentiable_residual = True
     saves_arguments = True
 
-    def saved_residual(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Array, *args: Array) -> Residual:
         return y, args[1]  # output and ids
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
@@ -115,10 +114,10 @@ class SegmentLogSumExp(Op):
     has_differentiable_residual = True
     saves_arguments = True
 
-    def saved_residual(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Array, *args: Array) -> Residual:
         return args, y
 
-    def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Any:
+    def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         sums = segment_totals(platform, self._direct_exps(platform, x, *mask), ids, self.segments)
         y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf for no elements
         if is_empty(y):
@@ -150,7 +149,7 @@ class SegmentLogSumExp(Op):
         in_range = lax.abs(exponents) < MAX_LOG2 * math.log(2)
         return in_range, lax.eq(exponents, lax.full_like(exponents, -jnp.inf))
 
-    def _min_status(self, statuses: Array, ids: Array, *mask: Array) -> Any:
+    def _min_status(self, statuses: Array, ids: Array, *mask: Array) -> Array:
         """The minimum range status of the segments. Segments without unmasked rows count as IN_RANGE."""
         status = min_status(statuses)
 
@@ -177,7 +176,7 @@ class SegmentLogSumExp(Op):
         empty = lax.eq(y, lax.full_like(y, -jnp.inf))
         return jnp.where(empty, 0, lax.exp(-jnp.where(empty, 0, exponents)))
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Any:
+    def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         (x, ids, *mask), y = residual
         wide_dot = cast(x_dot, y.dtype)
         weights = self._direct_exps(platform, x, *mask)
@@ -197,7 +196,7 @@ class SegmentLogSumExp(Op):
         is_accurate = (status == IN_RANGE) & all_true_across_vmap(is_medium(wide_dot))
         return lax.cond(is_accurate, direct, scaled)
 
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         (x, ids, *mask), y = residual
         dy = cast(dy, y.dtype)
         shares, statuses = scale_dy(dy, self._y_factor(y), *self._range_masks(y))

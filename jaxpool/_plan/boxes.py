@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 
-def choose_tile_shape(platform: Platform, image_shape: tuple[Any, ...]) -> tuple[Any, ...]:
+def choose_tile_shape(platform: Platform, image_shape: tuple[int, ...]) -> tuple[int, ...]:
     """Rows and columns of the tile that one loop of the backward pass of an RoI max pool adds cotangents to."""
     tuning = TUNING[platform]
     limits = zip((tuning.tile_rows, tuning.tile_columns), image_shape, strict=True)
@@ -34,7 +33,7 @@ def concatenates_levels(
     return num_bytes <= TUNING[platform].max_concatenated_bytes * num_boxes
 
 
-def num_box_parts(grid_shape: tuple[int, int], num_pixels: int, channels: Any) -> int:
+def num_box_parts(grid_shape: tuple[int, int], num_pixels: int, channels: int) -> int:
     """Number of equal groups of grid rows when a box scatters cotangents group by group to `num_pixels` per cell."""
     rows, columns = grid_shape
     max_rows = boxes_in_memory((columns, num_pixels), channels) if is_int(channels) else rows

@@ -3,11 +3,11 @@
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Index, Window
 from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_one_pass, tangent_passes, widen_mode
 from jaxpool._plan.problem import Platform, Problem, row_size
 from jaxpool._plan.tuning import LIMITS, TUNING
@@ -62,7 +62,7 @@ def sorting_network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...
     return tuple(reversed(network_reversed))
 
 
-def position_of_rank(rank: Rank, count: Any) -> Any:
+def position_of_rank(rank: Rank, count: Index) -> Index:
     """The position of the element of rank `rank` among `count` sorted elements; `count` is an int or an array."""
     if isinstance(rank, str):
         return (count - int(rank == "lower")) // 2
