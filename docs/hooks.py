@@ -4,7 +4,7 @@ The pages are the API reference, Markdown files outside docs/, and the output of
 the library, which also works in a viewer of Markdown files, becomes a link to the reference.
 """
 
-import importlib
+import ast
 import inspect
 import json
 import re
@@ -136,19 +136,24 @@ def functions():
         names = names_of(modules)
         if names[0] in jaxpool.__all__:
             lines += ["", f"## {title}", "", "| function | result |", "| --- | --- |"]
-            lines += [table_row(name, getattr(jaxpool, name)) for name in names]
+            for name in names:
+                function = getattr(jaxpool, name)
+                path = Path(inspect.getsourcefile(inspect.unwrap(function)))
+                lines.append(table_row(name, path, inspect.getdoc(function)))
     lines += ["", "## Modules", "", "| module | content |", "| --- | --- |"]
     for _, _, modules in REFERENCE.values():
         if modules == "testing" or "." in modules:
-            name = f"jaxpool.{modules}"
-            lines.append(table_row(name, importlib.import_module(name)))
+            path = Path(jaxpool.__file__).parent / modules.replace(".", "/")
+            path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            # Read, not imported, because modules of `compat` need the libraries.
+            docstring = ast.get_docstring(ast.parse(path.read_text()))
+            lines.append(table_row(f"jaxpool.{modules}", path, docstring))
     return "\n".join(lines) + "\n"
 
 
-def table_row(name, thing):
-    path = Path(inspect.getsourcefile(inspect.unwrap(thing)))
+def table_row(name, path, docstring):
     path = path.relative_to(Path(jaxpool.__file__).parents[1])
-    summary = inspect.getdoc(thing).partition("\n")[0].removeprefix("Computes ")
+    summary = docstring.partition("\n")[0].removeprefix("Computes ")
     return f"| [`{name}`](../{path}) | {summary[0].upper()}{summary[1:]} |"
 
 

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxpool._api.regions import Result, call_with_auto_sharding
 from jaxpool._arguments.arrays import (
@@ -47,7 +48,7 @@ class _Rows(NamedTuple):
     segments: Segments
     ids_and_mask: tuple[Array, ...]
 
-    def reduce(self, function: Callable[..., Array], x: Array, empty_value: float | Array) -> Array:
+    def reduce(self, function: Callable[..., Array], x: Array, empty_value: ArrayLike) -> Array:
         """`function(x, *ids_and_mask)`, with a row per segment, or `empty_value` if x has no rows."""
         if 0 in (self.segments.count, x.shape[0]):
             return jnp.full((self.segments.count, *x.shape[1:]), empty_value, x.dtype)

@@ -24,7 +24,8 @@ from jaxpool._arguments.sharding import (
 )
 
 # Arguments, of functions and of those in `compat`, whose axes are those of the pooled array. They are sharded like the
-# array. Other arrays, such as keys, kernels and boxes, are replicated, even if their sizes equal those of the array.
+# array. Other arrays, such as keys, kernels and boxes, keep the sharding that they show, or are replicated, even if
+# their sizes equal those of the array.
 OPERAND_NAMES = (
     *("x", "y", "xs", "features", "input", "inputs", "other"),
     *("indices", "where", "reset", "temperature", "p"),
@@ -58,7 +59,7 @@ def sharded(
       pool: a function of this library that takes an array, or outside of a `shard_map` a composition of such
         functions. The array is the first argument, or follows a `key`; of several operands, the operand with the most
         axes. Arguments whose axes are those of the array are sharded like the array: `y`, `indices`, `where`,
-        `reset`, `temperature` and `p`, also as parameters of a composition. Other arrays are replicated. Inside a
+        `reset`, `temperature` and `p`, also as parameters of a composition. Other arrays keep their sharding. Inside a
         `shard_map` other arrays are the parts of this device.
       mesh: the mesh of x; None reads the mesh from the type of x, from x, or from `jax.set_mesh`.
       spec: a `jax.sharding.PartitionSpec` with one entry per axis of x. None reads the spec from the type of x, or
@@ -145,6 +146,14 @@ def _find_operands(
     return [max(arrays, key=np.ndim), *arrays, *jax.tree.leaves(named)]
 
 
+def _own_spec(y: Array, sharding: ArraySharding) -> PartitionSpec:
+    """The spec of y if y shows that it is sharded over the mesh of `sharding`, else that of a replicated array."""
+    own = jax.typeof(y).sharding if isinstance(y, jax.core.Tracer) else y.sharding
+    if isinstance(own, NamedSharding) and own.mesh.axis_names == sharding.mesh.axis_names:
+        return own.spec
+    return PartitionSpec()
+
+
 def _call_with_explicit_axes(
     mesh_axes: tuple[str, ...],
     sharding: ArraySharding,
@@ -155,7 +164,7 @@ def _call_with_explicit_axes(
 ) -> PyTree:
     """Call `pool` with explicit `mesh_axes`, and x in place of `operands[0]`.
 
-    `operands` are sharded like x. Other arrays are replicated, and NumPy arrays stay as they are.
+    `operands` are sharded like x. Other arrays keep their sharding, and NumPy arrays stay as they are.
     """
     leaves, treedef = jax.tree.flatten(
         arguments,
@@ -165,7 +174,7 @@ def _call_with_explicit_axes(
     leaves = [x if leaf is operands[0] else leaf for leaf in leaves]
     arrays = {n: y for n, y in enumerate(leaves) if y is x or isinstance(y, jax.Array)}
     specs = {
-        n: sharding.operand_sharding(np.shape(y)).spec if is_operand[n] else PartitionSpec()
+        n: sharding.operand_sharding(np.shape(y)).spec if is_operand[n] else _own_spec(y, sharding)
         for n, y in arrays.items()
     }
 

@@ -38,8 +38,8 @@ class PoolInput:
     @property
     def output_shape(self) -> tuple[Size, ...]:
         """The output shape of the pool; inside a `shard_map`, for one shard."""
-        is_manual = self.shards is not None and self.shards.sharding.is_manual
-        window = self.shards.extended_window if self.shards and is_manual else self.window
+        is_shard = self.shards is not None and self.shards.sharding.is_manual
+        window = self.shards.extended_window if self.shards and is_shard else self.window
         return window.pooled_shape(self.x.shape)
 
     def checked_mask(self, where: MaskArgument) -> Array | None:
@@ -47,8 +47,7 @@ class PoolInput:
         if where is None:
             return None
         x, window = self.x, self.window
-        output_shape = window.pooled_shape(x.shape)
-        mask = as_broadcast_mask(where, x.shape, output_shape=output_shape)
+        mask = as_broadcast_mask(where, x.shape, output_shape=self.output_shape)
         pairs = enumerate(zip(x.shape, mask.shape, strict=True))
         shape = [x_size if axis in window.axes else size for axis, (x_size, size) in pairs]
         return reshape_like(jnp.broadcast_to(mask, shape), shape, x)

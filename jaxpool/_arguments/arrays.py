@@ -31,12 +31,14 @@ PyTree = Any  # any nesting of containers, with arrays or other values as leaves
 
 def is_array(x: object) -> bool:
     """Whether x is a jax or NumPy array, or an object with `__jax_array__`."""
-    return isinstance(x, (jax.Array, np.ndarray, np.generic)) or hasattr(x, "__jax_array__")
+    return isinstance(x, (jax.Array, np.ndarray, np.generic)) or hasattr(type(x), "__jax_array__")
 
 
 def unwrap_array(x: Any) -> Any:
     """The array that an object with `__jax_array__` holds, such as a parameter of Flax NNX; any other x itself."""
-    is_holder = hasattr(x, "__jax_array__") and not isinstance(x, jax.Array)  # None in a tracer
+    is_holder = hasattr(type(x), "__jax_array__") and not isinstance(
+        x, jax.Array
+    )  # None in a tracer
     return x.__jax_array__() if is_holder else x
 
 

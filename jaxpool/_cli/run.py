@@ -18,6 +18,7 @@ import dataclasses
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,10 @@ MIN_NEW_MEMORY, MIN_SYSTEM_FRACTION = 3, 0.05
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `run`."""
     parser.usage = "python -m jaxpool run [options] [-m | -c] SCRIPT [arguments of the script]"
-    kind: dict[str, Any] = {"dest": "kind", "action": "store_const"}
-    parser.add_argument("-m", const="-m", default="", help="SCRIPT names a module", **kind)
-    parser.add_argument("-c", const="-c", help="SCRIPT is the code itself", **kind)
+    parser.set_defaults(kind="")
+    kinds = parser.add_mutually_exclusive_group()
+    for option, help_text in (("-m", "SCRIPT names a module"), ("-c", "SCRIPT is the code itself")):
+        kinds.add_argument(option, dest="kind", action="store_const", const=option, help=help_text)
     check_help = (
         "compute the first call of each reduction by lax too, and compare value and cotangent; "
         "the exit status is 1 where they differ"
@@ -65,11 +67,13 @@ def run(args: argparse.Namespace) -> Callable[[], int]:
         raise UsageError(f"the script must exist; got {got}. A module is named after -m.")
     report_path = None if args.report is None else args.report.absolute()
     script_name = "-c" if args.kind == "-c" else name
-    report = _ReductionsReport(script_name, args.check, args.keep_memory)
+    report = _ReductionsReport(script_name, args.check)
 
     def run_script() -> int:
         if args.keep_memory:
-            keep_memory()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the summary says if it has no effect
+                report.kept_memory = keep_memory()
         # Registered first, so called last: after the program's own handlers, and after its threads.
         atexit.register(report.write_report, os.getpid(), report_path, args.quiet)
         call_after_import("jax", report.start_replacing)
@@ -82,9 +86,9 @@ def run(args: argparse.Namespace) -> Callable[[], int]:
 class _ReductionsReport:
     """Collects the reductions of a process, and writes the summary and the report when the process ends."""
 
-    def __init__(self, script_name: str, compare_with_lax: bool, keeps_memory: bool) -> None:
+    def __init__(self, script_name: str, compare_with_lax: bool) -> None:
         self._script_name, self._compares_with_lax = script_name, compare_with_lax
-        self._keeps_memory = keeps_memory
+        self.kept_memory: bool | None = None  # the result of `keep_memory` if it was called
         self._reductions: list[Any] = []
         self._replacer: Any = None
         self._why_nothing_replaced: str | None = "jax was not imported"
@@ -185,14 +189,14 @@ class _ReductionsReport:
             lines.append(f"  and {len(rows) - len(shown)} more, which --report FILE lists")
         if any(row.taken_over and row.kind == "sum" for row in rows):
             lines.append("  sums and averages may differ from lax's in the last bit")
-        return [f"jaxpool run: {head}", *lines, *_memory_lines(self._keeps_memory)]
+        return [f"jaxpool run: {head}", *lines, *_memory_lines(self.kept_memory)]
 
 
-def _memory_lines(keeps_memory: bool) -> list[str]:
+def _memory_lines(kept_memory: bool | None) -> list[str]:
     """A line of the summary if --keep-memory had no effect, or if the process would gain from it."""
-    if keeps_memory:
+    if kept_memory is not None:
         note = "  --keep-memory: keep_memory() returned False, and changed nothing"
-        return [] if keep_memory() else [note]
+        return [] if kept_memory else [note]
     if load_glibc_if_in_use() is None:
         return []
     import resource  # which Windows lacks

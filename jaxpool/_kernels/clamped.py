@@ -22,7 +22,7 @@ from jax import numpy as jnp
 from jax.typing import ArrayLike
 
 from jaxpool._geometry.access import Phases, total_positions
-from jaxpool._plan.problem import MAX_MARKED_TAPS, is_constant_table
+from jaxpool._plan.problem import OUTSIDE_TAP, is_constant_table
 
 Ints = Sequence[int]
 T = TypeVar("T")  # an array or a tuple of arrays
@@ -87,7 +87,7 @@ def axis_reads(phases: Phases, outside: Outside) -> list[AxisRead]:
                 masks.append(taps >= 0)
         is_inside = functools.reduce(operator.and_, masks) if masks else None
         if masks and outside == "marked":
-            taps = xp.where(is_inside, taps, np.int32(-MAX_MARKED_TAPS))
+            taps = xp.where(is_inside, taps, np.int32(OUTSIDE_TAP))
         elif masks and outside == "repeated":
             taps = phases[0].taps_of_clamped_reads(offset)
         reads.append(AxisRead(positions, taps, is_inside))

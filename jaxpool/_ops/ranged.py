@@ -307,7 +307,7 @@ class RangeCheckedOp(Op):
 
     def _has_direct_evaluation(self, xs: Arrays) -> bool:
         """True if windows can share sums, because the parameter does not vary along pooled axes."""
-        if self.unrolls_taps:
+        if self.unrolls_taps:  # The scaled evaluation is the only one.
             return False
         if self.num_inputs == 1:
             return True
@@ -315,9 +315,9 @@ class RangeCheckedOp(Op):
 
     def _unrolled(self, platform: Platform, xs: Arrays) -> Op | None:
         """The op with unrolled loops if the plan replaces both evaluations by unrolled scaled sums, else None."""
-        problem = problem_of(self.window, xs[0], platform)
-        can_unroll = self.can_unroll and self._has_direct_evaluation(xs)
-        if not can_unroll or not always_scales(problem):
+        if self.unrolls_taps or not self.can_unroll or not self._has_direct_evaluation(xs):
+            return None
+        if not always_scales(problem_of(self.window, xs[0], platform)):
             return None
         op: Any = self  # the dataclass of a pool
         return dataclasses.replace(op, unrolls_taps=True)

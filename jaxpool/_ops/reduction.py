@@ -96,7 +96,12 @@ class Reduction(Op):
 
 @dataclasses.dataclass(frozen=True)
 class NumTied(Reduction):
-    """The number of elements of x that tie with y, their maximum or minimum. Arguments: x, y, optional mask."""
+    """The number of elements of x that tie with y, their maximum or minimum. Arguments: x, y, optional mask.
+
+    The count has no derivative: apply the op to arrays behind `lax.stop_gradient`.
+    """
+
+    is_pool = False
 
     def value(self, platform: Platform, x: Array, *y_and_mask: Array) -> Array:
         def count(x: Array, y: Array, mask: Array | None = None) -> Array:

@@ -151,7 +151,7 @@ class LocalExtremumMask(MaxPool):
     x may contain halos, whose elements are in windows around other elements only.
     """
 
-    def value(self, platform: Platform, x: Array, *_: Array) -> Array:
+    def value(self, platform: Platform, x: Array) -> Array:
         def compare(x: Array) -> Array:
             y, centres = select_value(x, self.kind, self.ties, self._plan(platform, x)), x
             for dim in self.window.dims:

@@ -49,14 +49,11 @@ class Unpool(Op):
         """Functions that scatter to any positions, scatter to distinct positions, and gather, for y or dx."""
         problem = problem_of(Window(()), y, platform)
         output_shape = replace_sizes(problem.shape, self.axes, self.sizes)
+        # With distinct positions, the order in which `scatter_in_order` writes does not matter.
         if scatters_in_order(platform, output_shape, problem.is_sharded):
-            scatter: Callable[..., Array] = positions.scatter_in_order
-        elif flattens_scatter(problem, output_shape):
+            return positions.scatter_in_order, positions.scatter_in_order, positions.gather_in_order
+        if flattens_scatter(problem, output_shape):
             scatter = positions.scatter_last_wins_flat
-        else:
-            scatter, scatter_distinct = (
-                positions.scatter_last_wins,
-                positions.scatter_add_at_position,
-            )
-            return scatter, scatter_distinct, positions.gather_at_position
-        return scatter, positions.scatter_in_order, positions.gather_in_order
+            return scatter, positions.scatter_in_order, positions.gather_in_order
+        scatter_distinct = positions.scatter_add_at_position
+        return positions.scatter_last_wins, scatter_distinct, positions.gather_at_position

@@ -32,9 +32,8 @@ from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
-MAX_MARKED_TAPS = (
-    1 << 24
-)  # Clamped passes mark elements outside the array by taps of -MAX_MARKED_TAPS
+# The tap by which clamped passes mark elements outside the array
+OUTSIDE_TAP = -(1 << 24)
 Platform = Literal["cpu", "gpu", "tpu", "portable"]  # "portable": any other platform
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
 # An optimization barrier, one that also fixes the layout of the result, or a call that is not inlined
@@ -109,10 +108,10 @@ def is_ordinary_pool(window: Window) -> bool:
 def always_scales(problem: Problem) -> bool:
     """Whether a soft pool is always unrolled sums relative to the largest element of each window.
 
-    The unrolled sums read at clamped positions. These need known sizes that fit int32, and a type without sharding.
+    The unrolled sums read at clamped positions. These need known sizes that fit int32, and a program for one device.
     """
-    window = problem.window
-    if window.size > problem.tuning.max_scaled_taps or problem.is_sharded:
+    window, is_on_devices = problem.window, problem.is_sharded or problem.is_partitioned
+    if window.size > problem.tuning.max_scaled_taps or is_on_devices:
         return False
     # A window in the padding reads no element.
     if not all(any(a.tap_offsets for a in window_access(d).transposed()) for d in window.dims):
@@ -292,8 +291,10 @@ def clamped_or_single_region(
     shape = replace_sizes(problem.shape, axes, sizes)[min(axes) : max(axes) + 1]
     reads_all_axes = all(any(a.tap_offsets for a in each) for along in sources for each in along)
     fits = 0 < num_elements(shape) < 1 << 31 and 0 not in map(total_positions, sources[0])
-    fits = fits and problem.window.size < MAX_MARKED_TAPS
-    if problem.tuning.clamps_reads and fits and reads_all_axes and not problem.is_sharded:
+    fits = fits and problem.window.size < -OUTSIDE_TAP
+    # XLA would all-reduce the result of a gather along an axis that it partitions.
+    is_on_one_device = not (problem.is_sharded or problem.is_partitioned)
+    if problem.tuning.clamps_reads and fits and reads_all_axes and is_on_one_device:
         return Layout("clamped")
     return single_region(sources[0])
 

@@ -182,9 +182,12 @@ EXPECTED_TEXT = """\
 avg_pool of float32[8,64,64,8] to float32[8,64,64,8]
   window      (2, 2), padding ((0, 1), (0, 1)), axes (1, 2)
   keeps       nothing from forward to backward
-  cpu and gpu
+  cpu
     forward   4 slices along axes 1, 2 to float32[8,64,64,8]
     backward  4 slices along axes 1, 2 to float32[8,64,64,8]
+  gpu
+    forward   4 gathers along axes 1, 2 to float32[8,64,64,8]
+    backward  4 gathers along axes 1, 2 to float32[8,64,64,8]
   tpu
     forward   reduce_window_sum of 4 elements along axes 1, 2 to float32[8,64,64,8]
     backward  reduce_window_sum of 4 elements along axes 1, 2 to float32[8,64,64,8]"""

@@ -221,7 +221,7 @@ def test_script_importing_jaxpool_first_is_accelerated(entry, tmp_path):
 
 
 def make_report(*rows, compare_with_lax):
-    report = run._ReductionsReport("train.py", compare_with_lax, keeps_memory=False)
+    report = run._ReductionsReport("train.py", compare_with_lax)
     report._reductions, report._why_nothing_replaced = list(rows), None
     report._replacer = _checked_replacer.CheckedReplacer(report._reductions.append)
     return report
@@ -321,10 +321,9 @@ def test_keep_memory_option(tmp_path):
         assert "1 of 1 windowed reductions of train.py taken over\n" in said
 
 
-def test_keep_memory_without_effect(capsys, monkeypatch):
-    monkeypatch.setattr(run, "keep_memory", lambda: False)
+def test_keep_memory_without_effect(capsys):
     met = make_report(compare_with_lax=False)
-    met._keeps_memory = True
+    met.kept_memory = False
     assert lines_of(met, capsys) == [
         "jaxpool run: train.py traced no windowed max, min or sum; "
         "pools by reshape, adaptive and global pools are not replaced.",

@@ -56,6 +56,10 @@ def rows_of(channels, platform="cpu", *, sharded=False):
     return Problem(make_window(shape, (3, 3)), shape, "float32", platform, sharded)
 
 
+def gathers_elements(problem):
+    return plan_sum(problem).passes[0].layout.read_mode == "clamped"
+
+
 def scaled_taps(taps):
     return Problem(make_window((1, 99, 1), (taps,)), (1, 99, 1), "float32", "gpu")
 
@@ -126,6 +130,13 @@ CHOICES = [  # choice, arguments for which it is True, and lists of arguments fo
         ["gpu", (3 * PER_SEGMENT, 8), 3, False],
         ["cpu", (None, 8), 3, False],
     ),
+    (
+        gathers_elements,
+        [rows_of(16, "gpu")],
+        [rows_of(16, "cpu")],
+        [rows_of(16, "gpu", sharded=True)],
+        [dataclasses.replace(rows_of(16, "gpu"), is_partitioned=True)],
+    ),
     *[
         (
             flattens_scatter,
@@ -145,6 +156,7 @@ CHOICES = [  # choice, arguments for which it is True, and lists of arguments fo
             [scaled_taps(GPU.max_scaled_taps + 1)],
             [dataclasses.replace(scaled_taps(2), platform=platform)],
             [dataclasses.replace(scaled_taps(2), is_sharded=True)],
+            [dataclasses.replace(scaled_taps(2), is_partitioned=True)],
             [dataclasses.replace(scaled_taps(2), shape=(None, 99, 1))],
             [dataclasses.replace(scaled_taps(2), shape=(0, 99, 1))],
             [dataclasses.replace(scaled_taps(2), shape=(2**25, 99, 1))],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax import numpy as jnp
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
@@ -323,3 +323,19 @@ def test_coinciding_sizes_in_composition(name):
         return function(*args, **keywords)
 
     assert_same_in_sharded(composition, call, args, IMAGES.ndim)
+
+
+@requires_eight_devices
+def test_other_arrays_keep_their_sharding():
+    """A mask that is sharded like x stays so, whatever a composition calls it."""
+    rows = NamedSharding(jax.make_mesh((8,), ("rows",), (AxisType.Auto,)), P(None, "rows"))
+    x = jax.device_put(jnp.ones((2, 16, 8, 3)), rows)
+    specs = []
+
+    def pool(x, mask):
+        specs.append(jax.typeof(mask).sharding.spec)
+        return jaxpool.max_pool(x, (2, 2), (2, 2), where=mask)
+
+    y = jaxpool.sharded(pool)(x, x > 0)
+    assert specs == [P(None, "rows", None, None)]
+    assert y.sharding.spec == P(None, "rows")
