@@ -31,6 +31,12 @@ MANUALS = {
 
 
 class Sections(griffe.Extension):
+    def on_module_members(self, *, mod, **_):
+        """Add functions of which a stub has overloads but, as type checkers require, no definition."""
+        for name, overloads in mod.overloads.items():
+            if overloads and name not in mod.members:
+                mod.set_member(name, overloads[0])
+
     def on_module(self, *, mod, **_):
         """Add functions that are module attributes without a `def`."""
         if "._" in mod.path:
