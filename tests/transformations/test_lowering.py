@@ -14,6 +14,7 @@ from jaxpool.testing import pools
 from tests.support.programs import value_and_vjp
 
 LOOPS_AND_MORE = ("scatter", "gather", "while")
+READS_OF_PLATFORM = {"cuda": {"gather"}}  # operations by which windows are read
 PLATFORMS = ("cpu", "cuda", "tpu")
 SHAPE, LARGE = (2, 9, 10, 3), (2, 64, 64, 32)  # small, and in regions and tables on CPU
 SAME = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
@@ -107,17 +108,21 @@ def test_derivatives_have_no_scatter_and_vmap_adds_no_loop(name, platform):
     assert forbidden(found) == []
     assert forbidden(operations(exported(gradient(of_pool), platform))) == []
     stacked = exported(jax.vmap(of_pool), platform, (5, *SHAPE))
-    assert forbidden(operations(stacked), LOOPS_AND_MORE) == []
+    words = [word for word in LOOPS_AND_MORE if word not in READS_OF_PLATFORM.get(platform, ())]
+    assert forbidden(operations(stacked), words) == []
 
 
 @pytest.mark.parametrize("platform", PLATFORMS[1:])
 @pytest.mark.parametrize("name", [*POOLS, *OTHERS])
 def test_gradient_has_no_cpu_constructs(name, platform):
     of_pool = gradient(OTHERS.get(name) or pool(name))
-    allowed = {"case"} if "powers" in name else set()  # a branch on the range of the values
+    # A branch on the range of the values, which short windows on GPUs do not have.
+    allowed = {"case"} if "powers" in name and platform != "cuda" else set()
     allowed |= {"gather"} if "max over" in name else set()  # reads the value at its index
     for dtype in ("float32", "bfloat16"):
-        assert cpu_constructs(exported(of_pool, platform, LARGE, dtype)) == allowed
+        constructs = cpu_constructs(exported(of_pool, platform, LARGE, dtype))
+        reads = READS_OF_PLATFORM.get(platform, set())
+        assert constructs - reads == allowed - reads
 
 
 WITHOUT_SORT = [
