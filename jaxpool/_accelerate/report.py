@@ -61,7 +61,7 @@ class LaxReduction:
             description += f", strides {_format_tuple(self.strides)}"
         if any(side != 0 for pair in self.padding for side in pair):
             description += f", padding {_format_tuple(map(_format_tuple, self.padding))}"
-        outcome = "taken over" if self.reason is None else f"left to lax ({self.reason})"
+        outcome = "by jaxpool" if self.reason is None else f"left to lax ({self.reason})"
         return f"{self.where}: {description}: {outcome}"
 
 

@@ -227,7 +227,7 @@ def test_report_lists_each_reduction_once_with_source_line():
     lines, first = inspect.getsourcelines(max_pool)
     source_line = f"accelerated.py:{first + len(lines) - 1} (max_pool)"
     assert str(entries[0]) == (
-        f"{source_line}: max of float32[4, 4], window (2, 3), padding ((0, 1), (1, 1)): taken over"
+        f"{source_line}: max of float32[4, 4], window (2, 3), padding ((0, 1), (1, 1)): by jaxpool"
     )
     assert str(entries[1]).endswith(
         ": other of float32[4, 4], window (2, 1): left to lax "
