@@ -236,6 +236,17 @@ def test_report_lists_each_reduction_once_with_source_line():
     assert "strides (2, 2)" in str(entries[2])
 
 
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_report_names_line_that_calls_library(folder):
+    """The folder of the library need not be that of Python, as after `pip install --user`."""
+    text = "pool = lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (2, 2), 'VALID')"
+    library = {"lax": lax, "jnp": jnp}
+    exec(compile(text, f"/home/user/{folder}/library.py", "exec"), library)
+    entries = []
+    accelerate(lambda x: library["pool"](x), report=entries.append)(X)
+    assert entries[0].where.startswith("test_functions.py:")
+
+
 def test_decorator_with_report():
     entries = []
 
