@@ -200,7 +200,7 @@ def machine():
 
 def stem():
     titles = (
-        "train step of a ResNet stem, 16x224x224x3",
+        "train step of a ResNet stem, 16x224x224x3, ms",
         "`jax.lax`",
         "jaxpool",
         "lax with `accelerate`",
@@ -209,7 +209,7 @@ def stem():
     for words, name in (("default", DEFAULT), ("`keep_memory()`", KEPT)):
         step = rows_of(name)[STEM]
         peers = ("lax", "jaxpool", "accelerate")
-        cells.append((words, *(f"{in_words(step, peer)} ms" for peer in peers)))
+        cells.append((words, *(in_words(step, peer) for peer in peers)))
     return table(titles, ("---", *["---:"] * 3), *cells)
 
 
