@@ -103,7 +103,7 @@ def headline():
         mean(t, "all cases", "lax") for t in (DEFAULT, GPU)
     )
     return (
-        "**Pools for [JAX](https://github.com/jax-ml/jax) that run "
+        "**Pools for JAX that run "
         f"{times_as_fast(cpu)} times as fast as those of `jax.lax` on a CPU, and {gpu:.1f} times on an NVIDIA H200.**\n"
         f"Geometric means of forward and backward, {cases} CPU cases and {gpu_cases} GPU cases ({slower} slower than "
         "lax). "
@@ -116,7 +116,7 @@ def headline():
 
 def speed_of_readme():
     """The training step first, then pools. Both memory conditions have their own time of lax."""
-    titles = ("forward and backward, ms", "jaxpool", "`jax.lax`", "speedup")
+    titles = ("milliseconds", "jaxpool", "`jax.lax`", "speedup")
     titles += ("`keep_memory()`: jaxpool", "`jax.lax`", "speedup")
     rows = [("training step of a ResNet stem, with `accelerate`", STEM, "accelerate")]
     rows += [(label(case), case, "jaxpool") for case in IN_README]
@@ -127,44 +127,44 @@ def speed_of_readme():
             peers = rows_of(name)[case]
             cell += [in_words(peers, ours), in_words(peers, "lax"), f"{speedup(peers, ours)} ×"]
         cells.append(tuple(cell))
-    kept = "[`jaxpool.keep_memory()`](docs/memory.md) makes the process keep freed memory, for `jax.lax` too.\n"
-    return f"{table(titles, ('---', *['---:'] * 6), *cells)}\n{machine().rstrip()} {kept}{means()}"
+    kept = (
+        "In the last three columns, [`keep_memory()`](docs/memory.md) lets the process keep freed memory, "
+        "for `jax.lax` too.\n"
+    )
+    return f"{machine().rstrip()} {kept}\n{table(titles, ('---', *['---:'] * 6), *cells)}\n{means('all cases')}"
 
 
-def means():
-    """Geometric means under both memory conditions, so that pages always state both."""
-    (cases, lax, _), (_, lax_kept, _) = (mean(t, "all cases", "lax") for t in (DEFAULT, KEPT))
-    (max_pools, *_) = mean(DEFAULT, "max pools", "lax")
+def means(group):
+    """Speedups of jaxpool in the geometric mean of a group of cases, under both memory conditions."""
+    (cases, *_), (max_pools, *_) = (mean(DEFAULT, g, "lax") for g in (group, "max pools"))
     averages = sum(name.startswith("avg_pool(") for name in rows_of(DEFAULT))
-    return (
-        f"Geometric means over {cases} cases ({max_pools} max pools, {averages} average pools, a maximum of two "
-        "arrays): "
-        f"{lax:.0f} times as fast as `jax.lax`, with `keep_memory()` {lax_kept:.0f} times.\n"
-        f"{beside_the_best('all cases')}"
-    )
+    members = {
+        "all cases": f"{cases} cases ({max_pools} max pools, {averages} average pools, `maximum`)",
+        "max pools": f"the {max_pools} max pools",
+    }
+    titles = (f"geometric mean of {members[group]}", "default", "`keep_memory()`")
+    cells = []
+    for peer, words in (
+        ("lax", "jaxpool compared with `jax.lax`"),
+        (report.BEST_OF, "jaxpool compared with the faster of PyTorch and TensorFlow"),
+    ):
+        ratios = (mean(name, group, peer)[1] for name in (DEFAULT, KEPT))
+        cells.append((words, *map(in_comparison, ratios)))
+    return table(titles, ("---", *["---:"] * 2), *cells)
 
 
-def beside_the_best(cases):
-    """The mean beside the faster of PyTorch and TensorFlow in each case."""
-    (_, best, _), (_, kept, _) = (mean(t, cases, report.BEST_OF) for t in (DEFAULT, KEPT))
-    assert best < 1 < kept, "other words are needed"
-    return (
-        "With default settings, the faster of PyTorch and TensorFlow in each case is "
-        f"{1 / best:.1f} times as fast as jaxpool; with `keep_memory()`, jaxpool is {kept:.1f} times as fast as it.\n"
-    )
+def in_comparison(ratio):
+    times, words = (ratio, "as fast") if ratio > 1 else (1 / ratio, "slower")
+    return f"{times:.{0 if times >= 10 else 1}f} times {words}"
 
 
 def max_pools():
-    (pools, lax, _), (_, lax_kept, _) = (mean(t, "max pools", "lax") for t in (DEFAULT, KEPT))
-    (_, _, slower), (_, _, slower_kept) = (
+    (pools, _, slower), (_, _, slower_kept) = (
         mean(t, "max pools", report.BEST_OF) for t in (DEFAULT, KEPT)
     )
     return (
-        f"The {pools} max pools alone: {lax:.0f} times as fast as `jax.lax`, with `keep_memory()` "
-        f"{lax_kept:.0f} times.\n"
-        f"{beside_the_best('max pools')}"
-        f"PyTorch or TensorFlow is faster in {slower} of the {pools} by default, in {slower_kept} with "
-        "`keep_memory()`.\n"
+        f"{means('max pools')}\nPyTorch or TensorFlow is faster in {slower} of the {pools} max pools by default, "
+        f"in {slower_kept} with `keep_memory()`.\n"
     )
 
 
@@ -200,7 +200,7 @@ def machine():
 
 def stem():
     titles = (
-        "train step of a ResNet stem, 16x224x224x3",
+        "train step of a ResNet stem, 16x224x224x3, ms",
         "`jax.lax`",
         "jaxpool",
         "lax with `accelerate`",
@@ -209,7 +209,7 @@ def stem():
     for words, name in (("default", DEFAULT), ("`keep_memory()`", KEPT)):
         step = rows_of(name)[STEM]
         peers = ("lax", "jaxpool", "accelerate")
-        cells.append((words, *(f"{in_words(step, peer)} ms" for peer in peers)))
+        cells.append((words, *(in_words(step, peer) for peer in peers)))
     return table(titles, ("---", *["---:"] * 3), *cells)
 
 
@@ -281,7 +281,7 @@ TEXTS = {
     "headline": headline,
     "layouts": layouts,
     "speed of README": speed_of_readme,
-    "means": means,
+    "means": lambda: means("all cases"),
     "max pools": max_pools,
     "machine": machine,
     "small arrays": small_arrays,

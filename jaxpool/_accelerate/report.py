@@ -17,11 +17,8 @@ _JAX_AND_JAXPOOL_FOLDERS = (
     os.path.dirname(os.path.abspath(jax.__file__)) + os.sep,
     _PACKAGE_FOLDER + os.sep,
 )
-_INSTALLED_FOLDERS = (
-    *(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib", "stdlib")),
-    "<frozen",
-)
-
+_STDLIB_FOLDERS = (sysconfig.get_path("stdlib") + os.sep, "<frozen")
+_INSTALLED_FOLDER_NAMES = {"site-packages", "dist-packages"}
 
 NO_REDUCTION = (
     "no windowed max, min or sum; pools by reshape, adaptive and global pools are not replaced"
@@ -61,7 +58,7 @@ class LaxReduction:
             description += f", strides {_format_tuple(self.strides)}"
         if any(side != 0 for pair in self.padding for side in pair):
             description += f", padding {_format_tuple(map(_format_tuple, self.padding))}"
-        outcome = "taken over" if self.reason is None else f"left to lax ({self.reason})"
+        outcome = "by jaxpool" if self.reason is None else f"left to lax ({self.reason})"
         return f"{self.where}: {description}: {outcome}"
 
 
@@ -95,7 +92,8 @@ def path_in_package(file_path: str) -> str:
 
 def is_user_file(file_path: str) -> bool:
     """Whether a file belongs to the user's program rather than to an installed package."""
-    return not file_path.startswith((*_JAX_AND_JAXPOOL_FOLDERS, *_INSTALLED_FOLDERS))
+    is_installed = not _INSTALLED_FOLDER_NAMES.isdisjoint(file_path.split(os.sep))
+    return not (is_installed or file_path.startswith((*_JAX_AND_JAXPOOL_FOLDERS, *_STDLIB_FOLDERS)))
 
 
 def format_frame_line(frame: FrameType) -> str:

@@ -167,16 +167,16 @@ class _ReductionsReport:
         differing = [row for row in rows if row in comparisons and comparisons[row].differs]
         num_differing, num_taken_over = len(differing), sum(row.taken_over for row in rows)
         if quiet:
-            head = f"{num_differing} of {len(rows)} windowed reductions of {name} not as in lax"
+            head = f"{num_differing} of {len(rows)} pools of {name} differ from lax"
             shown = differing
         elif self._why_nothing_replaced is not None:
-            return [f"jaxpool run: nothing of {name} was taken over: {self._why_nothing_replaced}."]
+            return [f"jaxpool run: no pool of {name} was replaced: {self._why_nothing_replaced}."]
         elif not rows:
             from jaxpool._accelerate.report import NO_REDUCTION
 
             head, shown = f"{name} traced {NO_REDUCTION}.", []
         else:
-            head = f"{num_taken_over} of {len(rows)} windowed reductions of {name} taken over"
+            head = f"computed {num_taken_over} of {len(rows)} pools of {name}"
             others = [row for row in rows if row not in differing]
             shown = differing + others[: max(0, MAX_REDUCTIONS_SHOWN - num_differing)]
         lines = []

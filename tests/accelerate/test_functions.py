@@ -227,13 +227,24 @@ def test_report_lists_each_reduction_once_with_source_line():
     lines, first = inspect.getsourcelines(max_pool)
     source_line = f"accelerated.py:{first + len(lines) - 1} (max_pool)"
     assert str(entries[0]) == (
-        f"{source_line}: max of float32[4, 4], window (2, 3), padding ((0, 1), (1, 1)): taken over"
+        f"{source_line}: max of float32[4, 4], window (2, 3), padding ((0, 1), (1, 1)): by jaxpool"
     )
     assert str(entries[1]).endswith(
         ": other of float32[4, 4], window (2, 1): left to lax "
         "(the reduction is no max, min or sum of two numbers)"
     )
     assert "strides (2, 2)" in str(entries[2])
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_report_names_line_that_calls_library(folder):
+    """The folder of the library need not be that of Python, as after `pip install --user`."""
+    text = "pool = lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (2, 2), 'VALID')"
+    library = {"lax": lax, "jnp": jnp}
+    exec(compile(text, f"/home/user/{folder}/library.py", "exec"), library)
+    entries = []
+    accelerate(lambda x: library["pool"](x), report=entries.append)(X)
+    assert entries[0].where.startswith("test_functions.py:")
 
 
 def test_decorator_with_report():

@@ -1,4 +1,4 @@
-"""`python -m jaxpool run`: a program runs as under `python`, with its windowed reductions taken over."""
+"""`python -m jaxpool run`: a program runs as under `python`, and jaxpool computes its pools."""
 
 import importlib
 import json
@@ -177,7 +177,7 @@ def test_script_without_jax_prints_note(tmp_path):
     assert run_python([*JAXPOOL_RUN, write_script(tmp_path, "print(1)")], tmp_path) == (
         0,
         "1\n",
-        "jaxpool run: nothing of train.py was taken over: jax was not imported.\n",
+        "jaxpool run: no pool of train.py was replaced: jax was not imported.\n",
     )
 
 
@@ -217,7 +217,7 @@ def test_script_importing_jaxpool_first_is_accelerated(entry, tmp_path):
     )
     status, _, said = run_python([*JAXPOOL_RUN, script], tmp_path)
     assert status == 0
-    assert "jaxpool run: 1 of 1 windowed reductions of train.py taken over\n" in said
+    assert "jaxpool run: computed 1 of 1 pools of train.py\n" in said
 
 
 def make_report(*rows, compare_with_lax):
@@ -240,13 +240,13 @@ def test_differences_come_first_in_summary(capsys):
     met._replacer._comparisons = dict.fromkeys(rows, comparison("equal"))
     met._replacer._comparisons[rows[-1]] = comparison("no", differs=True)
     head, first, *others, last = lines_of(met, capsys)
-    assert head.startswith("jaxpool run: 30 of 30")
+    assert head.startswith("jaxpool run: computed 30 of 30 pools")
     assert first.startswith("  29: max")
     assert first.endswith("; --check: no")
     assert [row.split(":")[0] for row in others] == [f"  {at}" for at in range(19)]
     assert last == "  and 10 more, which --report FILE lists"
     assert lines_of(met, capsys, quiet=True) == [
-        "jaxpool run: 1 of 30 windowed reductions of train.py not as in lax",
+        "jaxpool run: 1 of 30 pools of train.py differ from lax",
         first,
     ]
     for ending in (None, SystemExit(0)):
@@ -317,7 +317,7 @@ def test_keep_memory_option(tmp_path):
             [*JAXPOOL_RUN, *options, script], tmp_path, JAX_PLATFORMS="cpu"
         )
         assert (status, said.endswith(suggestion)) == (0, suggests)
-        assert "1 of 1 windowed reductions of train.py taken over\n" in said
+        assert "computed 1 of 1 pools of train.py\n" in said
 
 
 def test_keep_memory_without_effect(capsys):
@@ -362,10 +362,10 @@ def test_reductions_of_whole_process_are_replaced(tmp_path):
     assert (status, printed) == (0, "419.0\n15.0\n1020.0\n")
     *lines, note = said.splitlines()
     assert note == LAST_BIT
-    assert lines[0] == "jaxpool run: 2 of 3 windowed reductions of train.py taken over"
+    assert lines[0] == "jaxpool run: computed 2 of 3 pools of train.py"
     assert "(in_a_thread.<locals>.<lambda>): sum of float64[1, 4, 6, 1]" in lines[1]
     assert "(pool): max of float64[1, 4, 6, 1]" in lines[2]
-    assert all(line.endswith("taken over; --check: equal") for line in lines[1:3])
+    assert all(line.endswith("by jaxpool; --check: equal") for line in lines[1:3])
     assert "left to lax (the reduction is no max, min or sum of two numbers)" in lines[3]
     report = json.loads((tmp_path / "met.json").read_text())
     assert (report["script"], report["why_nothing"]) == (script, None)
@@ -379,7 +379,7 @@ def test_disable_variable_leaves_program_unchanged(tmp_path):
         tmp_path, f"{POOLS_SCRIPT}\nimport jaxpool\nprint(jaxpool.accelerate(pool) is pool)"
     )
     status, printed, said = run_python([*JAXPOOL_RUN, script], tmp_path, JAXPOOL_DISABLE="1")
-    assert said == "jaxpool run: nothing of train.py was taken over: JAXPOOL_DISABLE is set.\n"
+    assert said == "jaxpool run: no pool of train.py was replaced: JAXPOOL_DISABLE is set.\n"
     assert (status, printed.splitlines()[-1]) == (0, "True")
 
 
