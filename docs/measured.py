@@ -105,8 +105,7 @@ def headline():
     return (
         "**Pools for JAX that run "
         f"{times_as_fast(cpu)} times as fast as those of `jax.lax` on a CPU, and {gpu:.1f} times on an NVIDIA H200.**\n"
-        f"Geometric means of forward and backward, {cases} CPU cases and {gpu_cases} GPU cases ({slower} slower than "
-        "lax). "
+        f"Geometric means of forward and backward, {cases} CPU cases and {gpu_cases} GPU cases (lax is faster in {slower}). "
         "The backward pass of lax searches each window again; jaxpool saves which element was the "
         "maximum. "
         "`jax.jit(jaxpool.accelerate(step))` takes a training step of a ResNet stem on two CPU cores from "
@@ -128,8 +127,8 @@ def speed_of_readme():
             cell += [in_words(peers, ours), in_words(peers, "lax"), f"{speedup(peers, ours)} ×"]
         cells.append(tuple(cell))
     kept = (
-        "In the last three columns, [`keep_memory()`](docs/memory.md) lets the process keep freed memory, "
-        "for `jax.lax` too.\n"
+        "In the last three columns, [`keep_memory()`](docs/memory.md) lets the process reuse freed memory, "
+        "whichever library runs.\n"
     )
     return f"{machine().rstrip()} {kept}\n{table(titles, ('---', *['---:'] * 6), *cells)}\n{means('all cases')}"
 
