@@ -105,7 +105,7 @@ def headline():
     return (
         "**Pools for JAX that run "
         f"{times_as_fast(cpu)} times as fast as those of `jax.lax` on a CPU, and {gpu:.1f} times on an NVIDIA H200.**\n"
-        f"Geometric means of forward and backward, {cases} CPU cases and {gpu_cases} GPU cases (lax is faster in {slower}). "
+        f"Geometric means, forward and backward: {cases} CPU cases; {gpu_cases} GPU cases, where lax wins {slower}. "
         "The backward pass of lax searches each window again; jaxpool saves which element was the "
         "maximum. "
         "`jax.jit(jaxpool.accelerate(step))` takes a training step of a ResNet stem on two CPU cores from "
@@ -148,13 +148,8 @@ def means(group):
         (report.BEST_OF, "jaxpool compared with the faster of PyTorch and TensorFlow"),
     ):
         ratios = (mean(name, group, peer)[1] for name in (DEFAULT, KEPT))
-        cells.append((words, *map(in_comparison, ratios)))
+        cells.append((words, *(f"{times_as_fast(ratio)} times as fast" for ratio in ratios)))
     return table(titles, ("---", *["---:"] * 2), *cells)
-
-
-def in_comparison(ratio):
-    times, words = (ratio, "as fast") if ratio > 1 else (1 / ratio, "slower")
-    return f"{times:.{0 if times >= 10 else 1}f} times {words}"
 
 
 def max_pools():
