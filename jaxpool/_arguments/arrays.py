@@ -123,7 +123,8 @@ def as_jax_array(arg_name: str, x: object) -> Array:
         hint = f"Pass {arg_name}.astype({arg_name}.dtype.newbyteorder('='))."
         raise wrong_dtype_error(arg_name, "in the byte order of this machine", array, hint)
     try:
-        return jnp.asarray(array)
+        with np.errstate(over="ignore"):  # large numbers become infinite, as in a cast by jax
+            return jnp.asarray(array)
     except (TypeError, ValueError, OverflowError):
         rule = "an array that jax can hold"
         hint = f"Pass jnp.asarray({arg_name}) of what jax can hold."
