@@ -87,7 +87,8 @@ def _checked_rows(
     count = checked_int("num_segments", num_segments, rule, hint, range(2**31), "Pass an int.")
     # Kernels drop int32 ids that are out of range, so int32 ids need no clipping, which would read all ids once more.
     int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
-    mask = () if where is None else (as_broadcast_mask(where, x.shape),)
+    output_shape = count, *x.shape[1:]
+    mask = () if where is None else (as_broadcast_mask(where, x.shape, output_shape=output_shape),)
     return x, _Rows(Segments(count, indices_are_sorted), (int32_ids, *mask))
 
 
