@@ -25,7 +25,7 @@ from jaxpool._arguments.arrays import (
     is_array,
     wrong_dtype_error,
 )
-from jaxpool._arguments.decorator import adds_in_float32, public
+from jaxpool._arguments.decorator import adds_e8m0fnu_in_float32, public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import check_unsharded
 from jaxpool._arguments.sizes import (
@@ -227,7 +227,7 @@ def segment_max_with_argmax(
 
 
 @public
-@adds_in_float32
+@adds_e8m0fnu_in_float32
 def segment_mean(
     x: ArrayArgument,
     segment_ids: ArrayArgument,
@@ -260,7 +260,7 @@ def segment_mean(
 
 
 @public
-@adds_in_float32
+@adds_e8m0fnu_in_float32
 def segment_sum(
     x: ArrayArgument,
     segment_ids: ArrayArgument,
@@ -338,7 +338,7 @@ def _checked_soft_rows(
 
 
 @public
-@adds_in_float32
+@adds_e8m0fnu_in_float32
 def segment_softmax(
     x: ArrayArgument,
     segment_ids: ArrayArgument,
@@ -383,7 +383,7 @@ def segment_softmax(
 
 
 @public
-@adds_in_float32
+@adds_e8m0fnu_in_float32
 def segment_logsumexp(
     x: ArrayArgument,
     segment_ids: ArrayArgument,
