@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 from jax import Array
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
@@ -47,7 +48,9 @@ def _as_promoted_arrays(
         joined_names = "x and y" if arg_names[0] == "x" else "xs"
         raise ArgumentError(joined_names, rule, xs, hint, shown_value=values) from None
     keep = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
-    return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], is_weak
+    with np.errstate(over="ignore"):  # inside a trace, jax converts Python numbers only here
+        arrays = [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)]
+    return arrays, is_weak
 
 
 def _unshard_repeated_axes(x: Array, broadcast_shape: tuple[int, ...]) -> Array:

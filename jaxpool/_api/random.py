@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from jaxpool._arguments.arrays import (
     as_jax_array,
     is_array,
     is_prng_key,
+    key_source_hint,
     replicated,
     unwrap_array,
 )
@@ -50,9 +51,11 @@ def as_prng_key(key: object, rule: str, hint: str) -> Array:
     array, shown_value = unwrap_array(key), ""
     if is_array(array):
         shown_value = f"key={array.dtype}{list(array.shape)}"
-    elif callable(key) or isinstance(key, Iterator):
-        source = "next(rngs)" if isinstance(key, Iterator) else "rngs()"
-        hint, shown_value = f"Pass {source} of a source of keys.", f"a {type(key).__name__}"
+    elif source_hint := key_source_hint(key):
+        hint = source_hint
+        shown_value = (
+            f"the class {key.__name__}" if isinstance(key, type) else f"a {type(key).__name__}"
+        )
     raise ArgumentError(
         "key", rule, key, hint, TypeError, shown_value=shown_value, must_be_static=False
     )

@@ -68,9 +68,9 @@ def _can_represent(dtype: DType, value: float) -> bool:
     if not dtypes.is_float(dtype):
         info = jnp.iinfo(dtype)
         return bool(info.min <= value <= info.max and value == int(value))
-    with np.errstate(all="ignore"):
-        rounded_value = np.asarray(value, np.float64).astype(dtype).astype(np.float64)
-    return bool(np.isnan(rounded_value)) == (value != value)
+    return bool(np.isnan(dtypes.float_constant(value, dtype).astype(np.float64))) == (
+        value != value
+    )
 
 
 def _as_initial_scalar(initial: Any, dtype: DType) -> Array:
@@ -94,8 +94,8 @@ def _as_initial_scalar(initial: Any, dtype: DType) -> Array:
         return array.astype(dtype)
     with contextlib.suppress(OverflowError):  # an int too large for a float
         if _can_represent(dtype, scalar):
-            # ml_dtypes does not convert ints of more than 64 bits to its floats.
-            return jnp.asarray(float(scalar) if dtypes.is_float(dtype) else scalar, dtype)
+            is_float = dtypes.is_float(dtype)
+            return jnp.asarray(dtypes.float_constant(scalar, dtype) if is_float else scalar, dtype)
     raise ArgumentError("initial", f"a number that {dtype} holds", scalar, "Pass another.")
 
 

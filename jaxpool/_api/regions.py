@@ -38,7 +38,7 @@ from jaxpool._arguments.sizes import (
     is_tuple_or_list,
     static_sizes,
 )
-from jaxpool._kernels.dtypes import Ties, accumulator_dtype, mean_dtype
+from jaxpool._kernels.dtypes import Ties, accumulator_dtype, float_constant, mean_dtype
 from jaxpool._kernels.segments import clip_segment_ids
 from jaxpool._ops.apply import apply
 from jaxpool._ops.box_max import BoxMax
@@ -315,7 +315,9 @@ def pyramid_level_of_boxes(
     """The pyramid level of each box (K, 4), counted from `level_bounds[0]`; 0, the finest, for a box without area."""
     wide_boxes = lax.stop_gradient(boxes).astype(accumulator_dtype(mean_dtype(boxes.dtype)))
     area = (wide_boxes[:, 2] - wide_boxes[:, 0]) * (wide_boxes[:, 3] - wide_boxes[:, 1])
-    raw_level = canonical_level + jnp.log2(jnp.sqrt(area) / np.asarray(canonical_size, area.dtype))
+    raw_level = canonical_level + jnp.log2(
+        jnp.sqrt(area) / float_constant(canonical_size, area.dtype)
+    )
     margin = np.asarray(_LEVEL_ROUNDING_MARGIN, area.dtype)
     level = jnp.clip(jnp.floor(raw_level + margin), *level_bounds)
     return jnp.where(area > 0, level - level_bounds[0], 0).astype(np.int32)
@@ -329,7 +331,7 @@ def mean_in_pyramid_level(
     def pool_cells(*arrays: Array) -> Array:
         flat_boxes, image, level = arrays[len(xs) :]
         wide_boxes = flat_boxes.astype(accumulator_dtype(mean_dtype(flat_boxes.dtype)))
-        scales = jnp.asarray(np.asarray(level_scales, wide_boxes.dtype))
+        scales = jnp.asarray(float_constant(level_scales, wide_boxes.dtype))
         box_scales = scales[jnp.clip(level, 0, len(level_scales) - 1)][:, None]
         level_op = dataclasses.replace(op, scale=1.0)
         return apply_box_mean(level_op, arrays[: len(xs)], wide_boxes * box_scales, image, level)

@@ -25,7 +25,7 @@ from jaxpool._arguments.arrays import (
     is_array,
     wrong_dtype_error,
 )
-from jaxpool._arguments.decorator import adds_in_float32, public
+from jaxpool._arguments.decorator import adds_e8m0fnu_in_float32, public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import check_unsharded
 from jaxpool._arguments.sizes import (
@@ -87,7 +87,8 @@ def _checked_rows(
     count = checked_int("num_segments", num_segments, rule, hint, range(2**31), "Pass an int.")
     # Kernels drop int32 ids that are out of range, so int32 ids need no clipping, which would read all ids once more.
     int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
-    mask = () if where is None else (as_broadcast_mask(where, x.shape),)
+    output_shape = count, *x.shape[1:]
+    mask = () if where is None else (as_broadcast_mask(where, x.shape, output_shape=output_shape),)
     return x, _Rows(Segments(count, indices_are_sorted), (int32_ids, *mask))
 
 
@@ -226,7 +227,7 @@ def segment_max_with_argmax(
 
 
 @public
-@adds_in_float32
+@adds_e8m0fnu_in_float32
 def segment_mean(
     x: ArrayArgument,
     segment_ids: ArrayArgument,
@@ -259,7 +260,7 @@ def segment_mean(
 
 
 @public
-@adds_in_float32
+@adds_e8m0fnu_in_float32
 def segment_sum(
     x: ArrayArgument,
     segment_ids: ArrayArgument,
@@ -337,7 +338,7 @@ def _checked_soft_rows(
 
 
 @public
-@adds_in_float32
+@adds_e8m0fnu_in_float32
 def segment_softmax(
     x: ArrayArgument,
     segment_ids: ArrayArgument,
@@ -382,7 +383,7 @@ def segment_softmax(
 
 
 @public
-@adds_in_float32
+@adds_e8m0fnu_in_float32
 def segment_logsumexp(
     x: ArrayArgument,
     segment_ids: ArrayArgument,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.tree_util import DictKey
 
 from jaxpool._arguments.arrays import PyTree, as_array, is_array
 from jaxpool._arguments.calls import FunctionWrapper
@@ -106,11 +108,11 @@ class _ShardedPool(FunctionWrapper):
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         pool = self._pool
-        operands = _find_operands(pool, args, kwargs)
-        if not operands:  # `pool` raises its own error
+        call = _flatten_call(pool, args, kwargs)
+        if call is None:  # `pool` raises its own error
             return pool(*args, **kwargs)
         with name_function_in_errors("sharded"):
-            x = as_array(operands[0])
+            x = as_array(call.leaves[call.x_index])
         with name_function_in_errors("sharded", **{"x.shape": x.shape}):
             sharding = find_sharding(x, self._mesh, self._spec)
             for axis, size in enumerate(sharding.global_shape(x.shape)):
@@ -121,29 +123,46 @@ class _ShardedPool(FunctionWrapper):
         non_explicit_axes = sharding.non_explicit_axes(x)
         if not non_explicit_axes:
             return pool(*args, **kwargs)
-        return _call_with_explicit_axes(
-            non_explicit_axes, sharding, operands, x, pool, (args, kwargs)
-        )
+        return _call_with_explicit_axes(non_explicit_axes, sharding, x, pool, call)
 
 
-def _find_operands(
+@dataclasses.dataclass(frozen=True, eq=False)
+class _FlatCall:
+    """The leaves of the arguments of a call, and which of them are x and arrays that are sharded like x."""
+
+    leaves: list[PyTree]
+    treedef: PyTree  # of the pair of args and kwargs
+    x_index: int
+    operand_indices: set[int]
+
+
+def _flatten_call(
     pool: Callable[..., PyTree], args: tuple[PyTree, ...], kwargs: dict[str, PyTree]
-) -> list[PyTree]:
-    """The pooled array, then all arguments of `pool` that are sharded like it; empty if there is no pooled array."""
+) -> _FlatCall | None:
+    """The call `pool(*args, **kwargs)`; None if it has no pooled array."""
     try:
-        arguments = inspect.signature(pool).bind(*args, **kwargs).arguments
+        signature = inspect.signature(pool)
+        arguments = signature.bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # wrong arguments, or a pool without a signature
-        return []
-    name = next((name for name in arguments if name != "key"), None)
-    if name is None:
-        return []
-    values = arguments[name] if isinstance(arguments[name], tuple | list) else [arguments[name]]
-    arrays = [value for value in values if is_array(value)]
-    if not arrays:
-        return []
-    arguments |= kwargs  # the names of arguments that `pool` takes as **kwargs
-    named = [arguments[each] for each in OPERAND_NAMES if each in arguments]
-    return [max(arrays, key=np.ndim), *arrays, *jax.tree.leaves(named)]
+        return None
+    first_name = next((name for name in arguments if name != "key"), None)
+    parameters = [p for p in signature.parameters.values() if p.kind < p.KEYWORD_ONLY]
+    pairs, treedef = jax.tree_util.tree_flatten_with_path(
+        (args, kwargs), is_leaf=lambda node: not isinstance(node, tuple | list | dict)
+    )
+    leaves, pooled, operand_indices = [], {}, set()
+    for index, ((_, argument, *path), leaf) in enumerate(pairs):
+        leaves.append(leaf)
+        is_named = isinstance(argument, DictKey)
+        name = argument.key if is_named else parameters[min(argument.idx, len(parameters) - 1)].name
+        is_item = len(path) < 2 and not any(isinstance(key, DictKey) for key in path)
+        if name == first_name and is_item and is_array(leaf):
+            pooled[index] = np.ndim(leaf)
+        if index in pooled or name in OPERAND_NAMES:
+            operand_indices.add(index)
+    if not pooled:
+        return None
+    return _FlatCall(leaves, treedef, max(pooled, key=lambda n: pooled[n]), operand_indices)
 
 
 def _own_spec(y: Array, sharding: ArraySharding) -> PartitionSpec:
@@ -157,30 +176,23 @@ def _own_spec(y: Array, sharding: ArraySharding) -> PartitionSpec:
 def _call_with_explicit_axes(
     mesh_axes: tuple[str, ...],
     sharding: ArraySharding,
-    operands: list[PyTree],
     x: Array,
     pool: Callable[..., PyTree],
-    arguments: PyTree,
+    call: _FlatCall,
 ) -> PyTree:
-    """Call `pool` with explicit `mesh_axes`, and x in place of `operands[0]`.
-
-    `operands` are sharded like x. Other arrays keep their sharding, and NumPy arrays stay as they are.
-    """
-    leaves, treedef = jax.tree.flatten(
-        arguments,
-        is_leaf=lambda node: node is operands[0] or not isinstance(node, tuple | list | dict),
-    )
-    is_operand = [any(leaf is each for each in operands) for leaf in leaves]
-    leaves = [x if leaf is operands[0] else leaf for leaf in leaves]
-    arrays = {n: y for n, y in enumerate(leaves) if y is x or isinstance(y, jax.Array)}
+    """Call `pool` with explicit `mesh_axes`. Other arrays than operands keep their sharding, and NumPy arrays stay."""
+    arrays = {n: y for n, y in enumerate(call.leaves) if isinstance(y, jax.Array)}
+    arrays[call.x_index] = x
     specs = {
-        n: sharding.operand_sharding(np.shape(y)).spec if is_operand[n] else _own_spec(y, sharding)
+        n: sharding.operand_sharding(np.shape(y)).spec
+        if n in call.operand_indices
+        else _own_spec(y, sharding)
         for n, y in arrays.items()
     }
 
     def call_pool(arrays: dict[int, Array]) -> PyTree:
-        merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(leaves)]
-        args, kwargs = jax.tree.unflatten(treedef, merged_leaves)
+        merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(call.leaves)]
+        args, kwargs = jax.tree.unflatten(call.treedef, merged_leaves)
         return pool(*args, **kwargs)
 
     explicit_call = jax.sharding.explicit_axes(call_pool, axes=mesh_axes, in_sharding=(specs,))
@@ -206,9 +218,10 @@ def _call_with_explicit_axes(
             # The sharding constraint tells jax the devices of the mesh.
             unconstrained = PartitionSpec.UNCONSTRAINED
             spec = PartitionSpec(*[axes or unconstrained for axes in sharding.mesh_axes])
-            x_index = next(n for n in arrays if leaves[n] is x)
-            constrained_x = lax.with_sharding_constraint(arrays[x_index], NamedSharding(mesh, spec))
-            arrays = {**arrays, x_index: constrained_x}
+            constrained_x = lax.with_sharding_constraint(
+                arrays[call.x_index], NamedSharding(mesh, spec)
+            )
+            arrays = {**arrays, call.x_index: constrained_x}
         with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
             return explicit_call(arrays)
 

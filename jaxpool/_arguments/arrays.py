@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard
 
 import jax
@@ -49,17 +50,47 @@ def is_prng_key(x: object) -> bool:
         return False
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return bool(x.shape == ())
-    # `eval_shape` caches the result of a function, but the default implementation may change: pass a new function.
-    raw_key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
     # Words in another byte order get a clearer error from `as_jax_array`.
-    return bool(x.dtype.newbyteorder("=") == np.uint32 and x.shape == raw_key.shape)
+    is_word = x.dtype.newbyteorder("=") == np.uint32
+    return bool(is_word and x.shape == _raw_key_shape(jax.config.jax_default_prng_impl))  # type: ignore[attr-defined]
 
 
-def wrong_dtype_error(
-    arg_name: str, rule: str, array: Any, hint: str = "Convert it first."
-) -> ArgumentError:
-    """The error for an array of the wrong dtype."""
+@functools.lru_cache
+def _raw_key_shape(default_prng_impl: str) -> Shape:
+    """The shape of a raw PRNG key of the default implementation, whose name is here for the cache alone."""
+    # `eval_shape` caches the result of a function too: pass a new function.
+    shape: Shape = jax.eval_shape(lambda: jax.random.PRNGKey(0)).shape
+    return shape
+
+
+def key_source_hint(x: object) -> str:
+    """A hint for a source of PRNG keys, such as `nnx.Rngs`, or its class; "" for other values."""
+    source = x if isinstance(x, type) else type(x)
+    if not issubclass(source, (Callable, Iterator)):  # type: ignore[arg-type]
+        return ""
+    call = "next(rngs)" if issubclass(source, Iterator) else "rngs()"
+    return f"Pass {call}{f' with rngs = {source.__name__}(0)' if x is source else ' of a source of keys'}."
+
+
+def wrong_dtype_error(arg_name: str, rule: str, array: Any, hint: str = "") -> ArgumentError:
+    """The error for an array of the wrong dtype. The default `hint` depends on the dtype."""
+    hint = hint or _dtype_conversion_hint(arg_name, array.dtype)
     return ArgumentError(arg_name, rule, array.dtype, hint, TypeError, attribute="dtype")
+
+
+def _dtype_conversion_hint(arg_name: str, dtype: Any) -> str:
+    """A hint for converting an array of a dtype that no function takes."""
+    if getattr(dtype, "names", None):
+        return f"It has fields: pass one of them, {arg_name}[{dtype.names[0]!r}]."
+    hints = {
+        **{
+            "f": f"Pass {arg_name}.astype(numpy.float64).",
+            "c": f"Pass {arg_name}.real or abs({arg_name}).",
+        },
+        **dict.fromkeys("Mm", f"Pass {arg_name}.astype(numpy.int64), a count of time units."),
+        "O": f"It holds Python objects: convert them with {arg_name}.astype or numpy.stack.",
+    }
+    return hints.get(getattr(dtype, "kind", ""), "Convert it first.")
 
 
 def concrete_values(x: Any) -> np.ndarray | None:
@@ -119,16 +150,19 @@ def as_jax_array(arg_name: str, x: object) -> Array:
     if isinstance(array, np.ma.MaskedArray):
         raise _masked_array_error(arg_name, array)
     is_numpy = isinstance(array, (np.ndarray, np.generic))
-    if is_numpy and array.dtype.kind in "biufc" and not array.dtype.isnative:
+    if is_numpy and array.dtype.kind == "c":  # which callers refuse, also in another byte order
+        array = array.astype(array.dtype.newbyteorder("="))
+    if is_numpy and array.dtype.kind in "biuf" and not array.dtype.isnative:
         hint = f"Pass {arg_name}.astype({arg_name}.dtype.newbyteorder('='))."
         raise wrong_dtype_error(arg_name, "in the byte order of this machine", array, hint)
     try:
-        return jnp.asarray(array)
+        with np.errstate(over="ignore"):  # large numbers become infinite, as in a cast by jax
+            return jnp.asarray(array)
     except (TypeError, ValueError, OverflowError):
         rule = "an array that jax can hold"
         hint = f"Pass jnp.asarray({arg_name}) of what jax can hold."
         if is_numpy:
-            raise wrong_dtype_error(arg_name, rule, array, hint) from None
+            raise wrong_dtype_error(arg_name, rule, array) from None
         raise ArgumentError(arg_name, rule, x, hint, TypeError, must_be_static=False) from None
 
 
@@ -273,12 +307,7 @@ def as_broadcast_mask(
         raise wrong_dtype_error(arg_name, "an array of bools", mask, hint)
     if not _broadcasts_to(mask.shape, shape):
         rule = "of a shape that broadcasts to that of x"
-        hint = _matching_axes_hint(arg_name, mask.shape, shape)
-        has_leading_axes = mask.ndim > 1 and mask.shape == tuple(output_shape)[: mask.ndim]
-        has_output_axes = has_leading_axes or _broadcasts_to(mask.shape, output_shape)
-        if has_output_axes and (not hint or mask.ndim == len(shape)):
-            hint = "It has the shape of the output. Pass a mask of the elements of x."
-        hint = hint or "Align it with the last axes of x: each size is that of x or 1."
+        hint = _mask_shape_hint(arg_name, mask.shape, shape, tuple(output_shape))
         raise ArgumentError(arg_name, rule, mask.shape, hint, attribute="shape")
     return lax.expand_dims(mask, range(len(shape) - mask.ndim))
 
@@ -290,30 +319,33 @@ def _broadcasts_to(shape: Shape, target_shape: Shape) -> bool:
         return False
 
 
-def _matching_axes_hint(arg_name: str, mask_shape: Shape, shape: Shape) -> str:
-    """A hint that names axes of x, of the given `shape`, that the axes of a mask would match; "" if none do."""
-    ndim = len(shape)
-    if ndim > 6 or len(mask_shape) > ndim:  # permutations of more axes take long
-        return ""
-    num_swaps_of_axes = {
+def _mask_shape_hint(arg_name: str, mask_shape: Shape, shape: Shape, output_shape: Shape) -> str:
+    """A hint for a mask that does not broadcast to x, of the given `shape`."""
+    matches = _matching_axes(mask_shape, shape)
+    if mask_shape == output_shape or (not matches and _matching_axes(mask_shape, output_shape)):
+        return "It has the shape of the output. Pass a mask of the elements of x."
+    if not matches:
+        return "Align it with the last axes of x: each size is that of x or 1."
+    axes = matches[0]
+    order = tuple(sorted(range(len(axes)), key=lambda n: axes[n]))
+    transposed = f"{arg_name}.transpose{order}" if sorted(axes) != list(axes) else arg_name
+    index = ", ".join(":" if axis in axes else "None" for axis in range(min(axes), len(shape)))
+    aligned = f"{transposed}[{index}]" if "None" in index else transposed
+    choices = " or ".join(map(str, matches[:3]))
+    say = ", say" if len(matches) > 1 else ""
+    return f"Its axes would match axes {choices} of x: pass {aligned}{say}."
+
+
+def _matching_axes(mask_shape: Shape, shape: Shape) -> list[tuple[int, ...]]:
+    """Axes of an array that have the sizes of a mask, all choices with the fewest pairs in another order."""
+    if len(shape) > 6:  # permutations of more axes take long
+        return []
+    num_swaps = {
         axes: sum(a > b for a, b in itertools.combinations(axes, 2))
-        for axes in itertools.permutations(range(ndim), len(mask_shape))
+        for axes in itertools.permutations(range(len(shape)), len(mask_shape))
         if all(size in (1, shape[axis]) for size, axis in zip(mask_shape, axes, strict=True))
     }
-    least = min(num_swaps_of_axes.values(), default=0)
-    axes, *others = [a for a, swaps in num_swaps_of_axes.items() if swaps == least] or [()]
-    if not axes:
-        return ""
-    order = tuple(int(n) for n in np.argsort(axes))
-    aligned = f"{arg_name}.transpose{order}" if least else arg_name
-    first, last = min(axes), max(axes)
-    indices = [":" if axis in axes else "None" for axis in range(first, last + 1)]
-    indices = [*(["..."] if "None" not in indices else indices), *["None"] * (ndim - 1 - last)]
-    aligned += f"[{', '.join(indices)}]" if indices != ["..."] else ""
-    if not least and not others:
-        return f"Pass {aligned}."
-    choices = " or ".join(map(str, (axes, *others[:2])))
-    return f"Its axes would match axes {choices} of x: pass {aligned}{', say' if others else ''}."
+    return [axes for axes, count in num_swaps.items() if count == min(num_swaps.values())]
 
 
 def _bool_conversion_hint(arg_name: str, dtype: DTypeLike) -> str:

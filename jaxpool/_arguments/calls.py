@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxpool._arguments.arrays import is_array, is_prng_key
+from jaxpool._arguments.arrays import is_array, is_prng_key, key_source_hint
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_tuple_or_list
 
@@ -105,6 +105,8 @@ def _invalid_call_reason(
         is_optional = parameter.default is not parameter.empty or name not in positional
         if is_optional or name in (*positional[: len(args)], *kwargs):
             continue
+        if reason := _swapped_arguments_reason(function, dict(zip(positional, args, strict=False))):
+            return reason
         if positional[0] == "key" and args and is_array(args[0]) and not is_prng_key(args[0]):
             return f"`key` must be given, a PRNG key, before `x`; got an array in its place. {order_hint}"
         return f"`{name}` must be given; it is missing. {order_hint}"
@@ -125,7 +127,9 @@ def _swapped_arguments_reason(function: Callable[..., object], arguments: dict[s
     for first, second in itertools.pairwise(arguments):
         if second in _arguments_swapped_with(first, arguments[first], arguments[second]):
             rule = f"`{first}` must come before `{second}`; got them the other way round"
-            return f"{rule}. The order is {', '.join(_positional_names(function))}."
+            order_hint = f"The order is {', '.join(_positional_names(function))}."
+            source_hint = key_source_hint(arguments[second]) if first == "key" else ""
+            return " ".join(filter(None, (f"{rule}.", order_hint, source_hint)))
     return ""
 
 
@@ -136,8 +140,9 @@ def _arguments_swapped_with(arg_name: str, value: object, next_value: object) ->
         return ("window_shape", "output_shape", "k", "p", "rank", "key") if has_axes else ()
     if arg_name == "indices" and is_tuple_or_list(value) and is_array(next_value):
         return ("spatial_shape",)
-    if arg_name == "key" and is_prng_key(next_value) and not is_prng_key(value):
-        return ("x",)
+    if arg_name == "key" and not is_prng_key(value):
+        is_source = is_array(value) and key_source_hint(next_value)
+        return ("x",) if is_source or is_prng_key(next_value) else ()
     if arg_name in ("p", "rank") and is_tuple_or_list(value) and not is_tuple_or_list(next_value):
         return ("window_shape",)
     if arg_name == "x" and isinstance(value, ARRAY_TYPES) and isinstance(next_value, ARRAY_TYPES):

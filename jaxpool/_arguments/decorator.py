@@ -68,8 +68,8 @@ def _num_traced_parameters(function: Callable[..., object]) -> int | None:
     return None if any(p.kind is p.VAR_POSITIONAL for p in traced) else len(traced)
 
 
-def adds_in_float32(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of functions that sum elements of x, their first argument. float8_e8m0fnu is cast to float32 first.
+def adds_e8m0fnu_in_float32(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of functions that sum elements of x, their first argument: float8_e8m0fnu is cast to float32 first.
 
     This dtype has no sign and no zero, which padding, masked elements and missing cotangents need. The result is cast
     to the dtype of x; -inf, the result of no elements, becomes the lowest value of the dtype.

@@ -73,6 +73,12 @@ def index_dtype(num_values: int) -> DType:
     return jnp.dtype(next(dtype for dtype in dtypes if num_values <= np.iinfo(dtype).max + 1))
 
 
+def float_constant(value: float | Sequence[float], dtype: DType) -> np.ndarray:
+    """`value` as a NumPy array of a float `dtype`, without a warning if it becomes 0 or infinite."""
+    with np.errstate(all="ignore"):
+        return np.asarray(value, np.float64).astype(dtype)
+
+
 def reduction_identity(dtype: DType, kind: Kind) -> np.ndarray:
     """Identity of a maximum or minimum, used as padding: an infinity, or a bound of a dtype without infinities."""
     if jnp.issubdtype(dtype, jnp.bool_):
@@ -80,8 +86,7 @@ def reduction_identity(dtype: DType, kind: Kind) -> np.ndarray:
     bound = "min" if kind == "max" else "max"
     if not is_float(dtype):
         return np.asarray(getattr(jnp.iinfo(dtype), bound), dtype)
-    with np.errstate(all="ignore"):
-        value = np.asarray(-np.inf if kind == "max" else np.inf).astype(dtype)
+    value = float_constant(-np.inf if kind == "max" else np.inf, dtype)
     is_infinite = np.isinf(value.astype(np.float32))  # several float8 dtypes have no infinity
     return value if is_infinite else np.asarray(getattr(jnp.finfo(dtype), bound), dtype)
 

@@ -15,7 +15,13 @@ from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import fits_int32, is_int
 from jaxpool._kernels import box_mean as kernels
 from jaxpool._kernels.box_mean import WeightedPixels
-from jaxpool._kernels.dtypes import DType, accumulator_dtype, all_true_across_vmap, mean_dtype
+from jaxpool._kernels.dtypes import (
+    DType,
+    accumulator_dtype,
+    all_true_across_vmap,
+    float_constant,
+    mean_dtype,
+)
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Arrays, Op
 from jaxpool._ops.ranged import T, amend_unless
@@ -48,7 +54,7 @@ def boxes_in_pixels(boxes: Array, scale: float, *, rounds: bool) -> Array:
     """
     dtype = accumulator_dtype(mean_dtype(boxes.dtype))
     wide_boxes = jnp.where(has_no_nan(boxes)[:, None], boxes.astype(dtype), 0)
-    scaled_boxes = kernels.round_before_adding(wide_boxes * np.asarray(scale, dtype))
+    scaled_boxes = kernels.round_before_adding(wide_boxes * float_constant(scale, dtype))
     return lax.round(scaled_boxes, lax.RoundingMethod.AWAY_FROM_ZERO) if rounds else scaled_boxes
 
 

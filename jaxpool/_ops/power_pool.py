@@ -18,7 +18,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import all_true_across_vmap
+from jaxpool._kernels.dtypes import all_true_across_vmap, float_constant
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Arrays
 from jaxpool._ops.ranged import (
@@ -211,8 +211,8 @@ class MeanPool(RangeCheckedOp):
         p = clip_value(extra_args[0] if self.p is None else self.p, wide_x.dtype)
         return lax.max(wide_x, lax.full_like(wide_x, self._min_value(wide_x))), p
 
-    def _min_value(self, wide_x: Array) -> float:
-        return max(self.eps, float(jnp.finfo(wide_x.dtype).tiny))
+    def _min_value(self, wide_x: Array) -> np.ndarray:
+        return float_constant(max(self.eps, float(jnp.finfo(wide_x.dtype).tiny)), wide_x.dtype)
 
     def direct_y(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
         wide_x, p = self.widen(x, *extra_args)

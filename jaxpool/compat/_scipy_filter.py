@@ -28,7 +28,7 @@ from jaxpool._arguments.sizes import (
     normalise_axis,
 )
 from jaxpool._geometry.window import Window, make_window
-from jaxpool._kernels.dtypes import Kind, is_float
+from jaxpool._kernels.dtypes import Kind, float_constant, is_float
 from jaxpool._ops.apply import apply
 from jaxpool._ops.blur import unpad_window
 from jaxpool._ops.morphology import Morphology
@@ -84,7 +84,8 @@ class ExtendedBorderPool:
 
 def pool_with_extended_border(op: ExtendedBorderPool, x: Array, *arguments: Array) -> Array:
     """Extend the border of x, and pool the extended array."""
-    fill_value = np.asarray(op.cval).astype(x.dtype)
+    to_dtype = float_constant if is_float(x.dtype) else np.asarray
+    fill_value = to_dtype(op.cval, x.dtype)
     for dim, mode in zip(op.window.dims, op.modes, strict=True):
         pad_widths = [
             (dim.low, dim.used_high) if axis == dim.axis else (0, 0) for axis in range(x.ndim)

@@ -273,7 +273,9 @@ def _lp_pool(
         return -_max_of_windows(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOAT_DTYPES else jnp.dtype(np.float32)
     wide_x = x.astype(dtypes.accumulator_dtype(dtype))
-    total = sum_pool_by_type(window, "not", wide_x**norm)
+    with np.errstate(over="ignore"):  # a large norm becomes infinite
+        powers = wide_x**norm
+    total = sum_pool_by_type(window, "not", powers)
     is_zero = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
     root = jnp.where(is_zero, 1, total) ** (1 / norm)
     return jnp.where(is_zero, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)

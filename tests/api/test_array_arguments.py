@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool._arguments.arrays import is_prng_key
 from jaxpool.testing import pools
 from tests.support.junk import Wrapper
 
@@ -74,6 +75,17 @@ def test_raw_keys_of_every_implementation_in_any_order(pool):
                 assert shape == jax.eval_shape(RANDOM_POOLS[pool], jax.random.key(7))
                 with pytest.raises(TypeError, match="`key` must be a PRNG key"):
                     RANDOM_POOLS[pool](jnp.zeros(6 - len(key), jnp.uint32))
+
+
+def test_checks_of_raw_keys_trace_once_per_implementation(monkeypatch):
+    keys = [jax.random.PRNGKey(0, impl=impl) for impl in IMPLS]
+    for is_first in (True, False):
+        for impl, key in zip(IMPLS, keys, strict=True):
+            with jax.default_prng_impl(impl):
+                assert is_prng_key(key)
+                assert not is_prng_key(key[1:])
+        if is_first:
+            monkeypatch.delattr(jax.random, "PRNGKey")
 
 
 @pytest.mark.parametrize(("name", "kind"), CALLS)
@@ -145,11 +157,13 @@ def test_parameters_of_equinox(name, argument):
 def test_sources_of_keys_of_flax_nnx():
     nnx = pytest.importorskip("flax.nnx")
     rngs = nnx.Rngs(0)
-    for source in (rngs, rngs.default):
+    for source in (rngs, rngs.default, nnx.Rngs):
         with pytest.raises(
-            TypeError, match=r"`key` must be a PRNG key or None; got a R.*Pass rngs()"
+            TypeError, match=r"`key` must be a PRNG key or None; got .*R.*Pass rngs()"
         ):
             jaxpool.stochastic_pool(source, X, (2, 2))
+        with pytest.raises(TypeError, match=r"`key` must come before `x`.*Pass rngs()"):
+            jaxpool.stochastic_pool(X, source)
     key = nnx.RngKey(jax.random.key(0), tag="default")
     got, want = (jaxpool.stochastic_pool(k, X, (2, 2)) for k in (key, jax.random.key(0)))
     np.testing.assert_array_equal(got, want)

@@ -10,6 +10,7 @@ import pytest
 
 import jaxpool
 from jaxpool._arguments.other_names import DROP_IN_NAMES, public_function_hint
+from tests.support.junk import DROP_INS as DROP_IN_FUNCTIONS
 
 NAMES = sorted(jaxpool.__all__)
 
@@ -84,6 +85,56 @@ def test_unknown_attribute(module):
         module.nothing  # noqa: B018
 
 
+SCIPY = "the drop-in jaxpool.compat.scipy"
+TORCH = "the drop-in jaxpool.compat.torch"
+# Names in PyTorch, PyTorch Scatter, torchvision, Keras, TensorFlow, ONNX, scikit-image and SciPy.
+OTHER_NAMES = {
+    "max_pool": ("MaxPoolV2", "max_pool_v2", "MaxPool3D"),
+    f"max_pool, or {SCIPY}.maximum_filter": ("maximum_filter",),
+    f"min_pool, or {SCIPY}.minimum_filter": ("minimum_filter",),
+    f"avg_pool, or {SCIPY}.uniform_filter1d": ("uniform_filter1d",),
+    f"median_pool, or {SCIPY}.median_filter": ("median_filter",),
+    f"rank_pool, or {SCIPY}.percentile_filter": ("percentile_filter",),
+    f"dilate, or {SCIPY}.grey_dilation": ("grey_dilation",),
+    f"erode, or {SCIPY}.grey_erosion": ("grey_erosion",),
+    "dilate": ("dilation2d", "Dilation2D", "dilation"),
+    "erode": ("erosion2d", "erosion"),
+    "max_pool_with_argmax": (
+        "max_pool2d_with_indices",
+        "MaxPoolWithArgmax",
+        "max_pool_with_argmax_v2",
+    ),
+    "adaptive_max_pool_with_argmax": ("adaptive_max_pool3d_with_indices",),
+    "fractional_max_pool": ("fractional_max_pool2d_with_indices", "fractional_max_pool_v2"),
+    "global_max_pool": ("GlobalMaxPool2D", "GlobalMaxPooling1D"),
+    "global_avg_pool": ("GlobalAveragePool", "GlobalAvgPool3D"),
+    "adaptive_avg_pool": ("AdaptiveAveragePooling2D",),
+    "spatial_pyramid_pool": ("SpatialPyramidPooling",),
+    "softmax_pool": ("SoftPool", "SoftPool2d", "soft_pool2d"),
+    "gem_pool": ("GeM", "GeMPool2d", "GeneralizedMeanPooling"),
+    "lp_pool": ("LpPool", "GlobalLpPool"),
+    "logsumexp_pool": ("LSEPool",),
+    "k_max_pool": ("KMaxPooling",),
+    "roi_max_pool": ("MaxRoiPool",),
+    "roi_align": ("RoiAlign", "crop_and_resize"),
+    "segment_max": ("unsorted_segment_max", "scatter_max"),
+    "segment_mean": ("scatter_mean",),
+    "segment_sum": ("scatter_add", "unsorted_segment_sum"),
+    "segment_softmax": ("scatter_softmax",),
+    "local_maxima": ("peak_local_max",),
+    "max": ("reduce_max", "ReduceMax"),
+    "min": ("ReduceMin",),
+    f"max, or {TORCH}.amax": ("amax",),
+    f"min, or {TORCH}.amin": ("amin",),
+    f"max_unpool, or {TORCH}.MaxUnpool2d": ("MaxUnpool2d",),
+    f"lp_pool, or {TORCH}.LPPool2d": ("LPPool2d",),
+    "adaptive_max_pool, or the drop-in jaxpool.compat.torch.AdaptiveMaxPool2d or "
+    "jaxpool.compat.equinox.AdaptiveMaxPool2d": ("AdaptiveMaxPool2d",),
+    "jaxpool.compat.torchvision.PSRoIAlign": ("PSRoIAlign",),
+    "jaxpool.compat.torch.median": ("median",),
+}
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -103,6 +154,7 @@ def test_unknown_attribute(module):
         ("AveragePooling3D", "avg_pool"),
         ("GlobalAveragePooling2D", "global_avg_pool"),
         ("fractional_max_pool1d", "fractional_max_pool"),
+        *[(name, function) for function, names in OTHER_NAMES.items() for name in names],
     ],
 )
 def test_attributes_with_names_of_other_libraries(name, hint):
@@ -110,27 +162,18 @@ def test_attributes_with_names_of_other_libraries(name, hint):
     assert name not in dir(jaxpool)
     with pytest.raises(AttributeError) as caught:
         getattr(jaxpool, name)
-    assert str(caught.value) == f"module 'jaxpool' has no attribute '{name}': use jaxpool.{hint}"
+    start = f"module 'jaxpool' has no attribute '{name}': use "
+    names_function = hint.split(",")[0] in NAMES
+    assert str(caught.value) == start + ("jaxpool." if names_function else "the drop-in ") + hint
 
 
 @pytest.mark.parametrize("library", DROP_IN_NAMES)
-def test_hints_name_each_drop_in_with_a_public_function(library):
-    """A drop-in that the hint of its name does not show has no public function, or the same name as this function."""
+def test_hints_name_each_drop_in(library):
+    """A drop-in that the hint of its name does not show has the name of a public function."""
     module = pytest.importorskip(f"jaxpool.compat.{library}")
-    no_function = [
-        "amax",
-        "amin",
-        "aminmax",
-        "logcumsumexp",
-        "median",
-        "nanmedian",
-        "AdaptivePool",
-        "Pool",
-    ]
-    for name in module.__all__:
+    for name in getattr(module, "__all__", DROP_IN_FUNCTIONS["scipy"]):
         hint = public_function_hint(name, jaxpool.__all__)
-        is_named = f"jaxpool.compat.{library}.{name}" in hint
-        assert is_named or name in no_function or name in NAMES or name.lower().startswith("ps")
+        assert f"jaxpool.compat.{library}.{name}" in hint or name in NAMES
 
 
 def test_documentation_names_drop_ins():

@@ -326,6 +326,21 @@ def test_coinciding_sizes_in_composition(name):
 
 
 @requires_eight_devices
+@pytest.mark.parametrize("name", ["kernel", "where"])
+def test_the_same_array_twice(name):
+    """The name of an argument decides whether it is sharded like x."""
+    specs = []
+
+    def pool(x, **more):
+        specs.append(jax.typeof(more[name]).sharding.spec)
+        return jaxpool.max_pool(x, (2,), padding="SAME", axes=(0,))
+
+    pool_on_shards = jaxpool.sharded(pool, mesh=mesh_of((2,), "auto"), spec=P("a"))
+    jax.jit(lambda x: pool_on_shards(x, **{name: x}))(IMAGES[0] > 3)
+    assert specs == [P("a" if name == "where" else None, None, None)]
+
+
+@requires_eight_devices
 def test_other_arrays_keep_their_sharding():
     """A mask that is sharded like x stays so, whatever a composition calls it."""
     rows = NamedSharding(jax.make_mesh((8,), ("rows",), (AxisType.Auto,)), P(None, "rows"))
