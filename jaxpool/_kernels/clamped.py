@@ -107,7 +107,7 @@ def _merged_positions(shape: Sequence[int], axes: Ints, positions: Sequence[Arra
     return merged
 
 
-def _gather(x: Array, axis: int, positions: Array) -> Array:
+def gather_along_axis(x: Array, axis: int, positions: Array) -> Array:
     """Gather the elements of x at `positions` along an axis, like `jnp.take`."""
     offset_dims = (*range(axis), *range(axis + positions.ndim, x.ndim - 1 + positions.ndim))
     sizes = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
@@ -130,7 +130,7 @@ def run_clamped_pass(
         merged_arrays = [lax.collapse(x, first, max(axes) + 1) for x in source.arrays]
         for reads in itertools.product(*[axis_reads(each, outside) for each in source.phases]):
             positions = _merged_positions(shape, axes, [read.positions for read in reads])
-            views = [_gather(x, first, positions) for x in merged_arrays]
+            views = [gather_along_axis(x, first, positions) for x in merged_arrays]
             tap, pad_to_region = _tap_and_padding(reads, axes, views[0].shape)
             terms.append(term_at_tap(tap, views, pad_to_region))
     return join_terms(terms)

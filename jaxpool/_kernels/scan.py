@@ -12,6 +12,7 @@ which is scanned like the axis itself. A last pass joins each element with the t
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -19,6 +20,7 @@ from jax import numpy as jnp
 from jax.typing import ArrayLike
 
 from jaxpool._kernels import keys, slices
+from jaxpool._kernels.block_scan import reduce_then_scan
 from jaxpool._kernels.dtypes import (
     Kind,
     TieOrder,
@@ -61,6 +63,8 @@ class Scan:
         `shifted[i]` holds the arrays, shifted by the distance `offsets[i]`; the first array is padded by `fill`. If the
         elements are totals of blocks, offsets are multiples of `spacing`, the block length in the original array.
         """
+        if self.plan.reduces_first:
+            return reduce_then_scan(join, fill, arrays, self.axis, self.plan, reverse=self.reverse)
         size = arrays[0].shape[self.axis]
         block_length = self.plan.block_length(size)
         if block_length is not None:
@@ -119,6 +123,12 @@ class Scan:
         return materialise(self.plan.barrier, join_earlier_totals, *args, *earlier_totals)
 
 
+def _is_in_episode(num_earlier: Array, offset: int | Array, like: Array) -> Array:
+    """Mask of `like`, True where the element `offset` steps earlier is in the same episode."""
+    distance = slices.broadcast_like(jnp.asarray(offset, num_earlier.dtype), num_earlier)
+    return slices.broadcast_like(lax.ge(num_earlier, distance), like)
+
+
 def _running_max_or_min(
     scan: Scan, x: Array, kind: Kind, fill: np.ndarray, *num_earlier: Array
 ) -> Array:
@@ -133,8 +143,7 @@ def _running_max_or_min(
         terms = [other for other, *_ in shifted]
         for count in num_earlier:
             for i, (term, offset) in enumerate(zip(terms, offsets, strict=True)):
-                distance = slices.broadcast_like(jnp.asarray(offset, count.dtype), count)
-                is_reached = slices.broadcast_like(lax.ge(count, distance), term)
+                is_reached = _is_in_episode(count, offset, term)
                 terms[i] = lax.select(is_reached, term, lax.full_like(term, fill))
         return functools.reduce(lax.max if kind == "max" else lax.min, terms, x)
 
@@ -173,6 +182,32 @@ def running_max_or_min(x: Array, kind: Kind, scan: Scan, *reset_masks: Array) ->
     return from_comparison_values(extrema, x.dtype)
 
 
+def _scan_pairs(
+    x: Array, kind: Kind, ties: TieOrder, scan: Scan, *num_earlier: Array
+) -> tuple[Array, Array]:
+    """Running maximum or minimum and its position, scanned together."""
+    max_index = max(x.shape[scan.axis] - 1, 0)
+    position = lax.full_like(x, 0, index_dtype(max_index + 1))
+    position += lax.broadcasted_iota(position.dtype, x.shape, scan.axis)
+    earlier_wins_ties = (ties == "first") != scan.reverse
+
+    def join_pairs(
+        pair: tuple[Array, Array],
+        *num_earlier: Array,
+        shifted: Sequence[Sequence[Any]],
+        offsets: Offsets,
+    ) -> tuple[Array, Array]:
+        for (earlier_pair, *_), offset in zip(shifted, offsets, strict=True):
+            best, challenger = to_comparison_dtype(pair[0]), to_comparison_dtype(earlier_pair[0])
+            wins = challenger_wins(challenger, best, kind, "last" if earlier_wins_ties else "first")
+            for count in num_earlier:
+                wins = lax.bitwise_and(wins, _is_in_episode(count, offset, wins))
+            pair = tuple(map(functools.partial(lax.select, wins), earlier_pair, pair))
+        return pair
+
+    return scan.run(join_pairs, None, (x, position), *num_earlier)
+
+
 def running_select_with_index(
     x: Array, kind: Kind, ties: TieOrder, scan: Scan, *reset_masks: Array
 ) -> tuple[Array, Array]:
@@ -183,9 +218,11 @@ def running_select_with_index(
     took over, so the index does not depend on the order of joins in the scan. For floats, the scanned integers are
     `2 * position + sign bit of the element`, so that a zero gets the sign of the selected zero.
     """
+    num_earlier = [_num_earlier_in_episode(scan, mask) for mask in reset_masks]
+    if scan.plan.reduces_first:
+        return _scan_pairs(x, kind, ties, scan, *num_earlier)
     uses_keys, dtype, reverse = scan.plan.uses_keys, x.dtype, scan.reverse
     value, fill = _comparison_values_and_fill(x, kind, scan.plan)
-    num_earlier = [_num_earlier_in_episode(scan, mask) for mask in reset_masks]
     extrema = _running_max_or_min(scan, value, kind, fill, *num_earlier)
 
     def tie_zeros(value: Array) -> Array:

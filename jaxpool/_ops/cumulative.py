@@ -22,8 +22,7 @@ FirstOrLast = Literal["first", "last"]
 
 def _make_scan(platform: Platform, x: Array, axis: int, *, reverse: bool) -> scan.Scan:
     """A cumulative operation (scan) over x along `axis`."""
-    problem = problem_of(Window(()), x, platform)
-    return scan.Scan(axis, reverse, plan_scan(platform, problem.shape, problem.is_sharded))
+    return scan.Scan(axis, reverse, plan_scan(problem_of(Window(()), x, platform)))
 
 
 @dataclasses.dataclass(frozen=True)

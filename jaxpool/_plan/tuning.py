@@ -62,6 +62,7 @@ class Tuning:
     clamps_reads: bool = False  # Passes gather at clamped positions: a pad is a branch per term, without vector loads.
     compares_16_bit_floats: bool = False  # Passes of a maximum compare 16-bit floats without a cast to float32.
     scan_radix: int = 2  # Elements: a pass of a running maximum combines this many; more mean fewer, longer passes.
+    reduces_before_scan: bool = False  # A running maximum reads x twice, and stores no scanned blocks.
     uses_reduce_window: bool = False  # A maximum without an index is computed by `lax.reduce_window`.
     reduce_window_max_taps: int = 25  # Window elements: one `lax.reduce_window` takes a maximum of up to this many.
     max_scatter_window: int = 0  # Window length: up to this, a maximum saves x and its gradient is select-and-scatter.
@@ -200,6 +201,7 @@ GPU = Tuning(
     reduce_window_sum_taps=0,
     scan_radix=8,
     min_scan_block_size=8,
+    reduces_before_scan=True,
     uses_loop_as_branch=True,
     flattens_scatters=True,
     max_scaled_taps=16,
