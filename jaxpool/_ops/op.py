@@ -70,7 +70,10 @@ class Op:
 
     def value_with_residual(self, platform: Platform, *xs: Array) -> Array:
         """The output when a derivative is taken and the residual is `saved_residual`."""
-        return self.value(platform, *xs)
+        y: Array = _call_kernel(
+            *xs, kernel=_compute, platform=platform, params=_params(self, "value")
+        )
+        return y
 
     def saved_residual(self, y: Array, *args: Array) -> Residual:
         """The residual if it consists of arguments and the output y (`linear_in_x` or `saves_arguments`).
@@ -127,10 +130,15 @@ def tracing_platform() -> Platform:
     return PLATFORMS.get({"gpu": "cuda"}.get(name, name), "portable")
 
 
+def _params(op: Op, method: str) -> Params:
+    """The parameters of the equation that `compute` binds."""
+    return (("op", op), ("method", method), ("batch", ()))
+
+
 def compute(op: Op, method: str, *xs: Array) -> Any:
     """Bind the method of `op` named `method` to xs. The output has the derivative `op.linear`, the residual none."""
-    params = (("op", op), ("method", method), ("batch", ()))
-    tree = _types(_compute, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh())[1]
+    params = _params(op, method)
+    tree = _types(_compute, tuple(map(jax.typeof, xs)), params)[1]
     return jax.tree.unflatten(tree, compute_p.bind(*xs, **dict(params)))
 
 
@@ -158,14 +166,22 @@ def value_and_residual(op: Op, *args: Array) -> tuple[Array, Residual]:
 
 
 def linear_map(
-    op: Op, residual: Residual, xs: Sequence[Array], *, nonzero: Flags, transposed: bool = False
+    op: Op,
+    residual: Residual,
+    xs: Sequence[Array],
+    *,
+    nonzero: Flags,
+    transposed: bool = False,
+    y_type: jax.core.AbstractValue | None = None,
 ) -> list[Array]:
     """Bind `op.linear` to the tangents xs, or if `transposed`, `op.transpose` to the cotangents xs.
 
     `nonzero` is True for each input that has a nonzero tangent, or if `transposed`, whose cotangent is returned.
+    `y_type` is the type of the tangent of the output, if known: reverse mode then never traces `op.linear`.
     """
     leaves, tree = jax.tree.flatten(residual)
     params = {"op": op, "tree": tree, "nonzero": nonzero, "transposed": transposed, "batch": ()}
+    params["y_type"] = y_type
     outputs: list[Array] = linear_p.bind(*leaves, *xs, **params)
     return outputs
 
@@ -191,6 +207,7 @@ def _linear(
     transposed: bool,
     batch: Batch,
     platform: Platform,
+    y_type: object,
 ) -> Array | list[Array]:
     num_residuals = tree.num_leaves
 
@@ -224,16 +241,26 @@ def _bind_under_jit(*args: Array, primitive: core.Primitive, params: Params) -> 
     return primitive.bind(*args, **dict(params))
 
 
-@functools.lru_cache(maxsize=4096)
-def _types(
-    kernel: Kernel, avals: Avals, params: Params, mesh: AbstractMesh
-) -> tuple[Avals, PyTreeDef]:
-    """The output types of `kernel` and their tree structure.
+@functools.partial(jax.jit, static_argnames=("kernel", "platform", "params"), inline=True)
+def _call_kernel(*args: Array, kernel: Kernel, platform: Platform, params: Params) -> Any:
+    """Call `kernel`. Abstract evaluation and lowering share one trace, from the cache of `jax.jit`."""
+    return kernel(*args, platform=platform, **dict(params))
 
-    Tracing the kernel of the "portable" platform also gives the output shardings and varying mesh axes.
-    """
-    portable_kernel = functools.partial(kernel, platform="portable", **dict(params))
-    jaxpr, shapes = jax.make_jaxpr(portable_kernel, return_shape=True)(*avals)
+
+def _types(kernel: Kernel, avals: Avals, params: Params) -> tuple[Avals, PyTreeDef]:
+    """The output types of `kernel`, with shardings and varying mesh axes, and their tree structure."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return _types_on_platform(kernel, avals, params, tracing_platform(), mesh)
+
+
+@functools.lru_cache(maxsize=4096)
+def _types_on_platform(
+    kernel: Kernel, avals: Avals, params: Params, platform: Platform, mesh: AbstractMesh
+) -> tuple[Avals, PyTreeDef]:
+    call = functools.partial(_call_kernel, kernel=kernel, platform=platform, params=params)
+    # Lowering rules run in the context of a mesh, even an empty mesh. The context is part of the key of jit's cache.
+    with jax.sharding.use_abstract_mesh(mesh):
+        jaxpr, shapes = jax.make_jaxpr(call, return_shape=True)(*avals)
     return jaxpr.out_avals, jax.tree.structure(shapes)
 
 
@@ -242,11 +269,14 @@ def _register_rules(primitive: core.Primitive, fn: Kernel) -> None:
         with jax.disable_jit(False):
             return _bind_under_jit(*args, primitive=primitive, params=tuple(params.items()))
 
-    def infer_types(*avals: jax.core.AbstractValue, **params: object) -> Avals:
-        return _types(fn, avals, tuple(params.items()), jax.sharding.get_abstract_mesh())[0]
+    def infer_types(*avals: jax.core.AbstractValue, **params: Any) -> Avals:
+        if params.get("y_type"):
+            return (params["y_type"],)
+        return _types(fn, avals, tuple(params.items()))[0]
 
-    def flat_kernel(*args: Array, **params: object) -> list[Array]:
-        return jax.tree.leaves(fn(*args, **params))
+    def flat_kernel(*args: Array, platform: Platform, **params: object) -> list[Array]:
+        y = _call_kernel(*args, kernel=fn, platform=platform, params=tuple(params.items()))
+        return jax.tree.leaves(y)
 
     primitive.multiple_results = True
     primitive.def_impl(evaluate)
@@ -296,7 +326,7 @@ def _move_to_front(x: Array, dim: int | None, mapped_x: Array, axis: int) -> Arr
 
 
 def _batch_linear(
-    args: Arrays, dims: Dims, *, tree: PyTreeDef, batch: Batch, **params: object
+    args: Arrays, dims: Dims, *, tree: PyTreeDef, batch: Batch, **params: Any
 ) -> Batched:
     """Residuals keep their mapped axis in place; tangents and cotangents get the mapped axis as their first axis."""
     num_residuals = tree.num_leaves
@@ -304,7 +334,8 @@ def _batch_linear(
     pairs = zip(args[num_residuals:], dims[num_residuals:], strict=True)
     xs = [_move_to_front(x, dim, mapped_x, axis) for x, dim in pairs]
     new_batch = (*batch, tuple(dims[:num_residuals]))
-    outputs = linear_p.bind(*args[:num_residuals], *xs, tree=tree, batch=new_batch, **params)
+    params |= {"tree": tree, "batch": new_batch, "y_type": None}
+    outputs = linear_p.bind(*args[:num_residuals], *xs, **params)
     return outputs, [0] * len(outputs)
 
 
@@ -324,7 +355,8 @@ def _jvp_compute(
     def push_forward(*args: Array) -> tuple[list[Array], Array]:
         y, residual = value_and_residual(op, *args[: len(primals)])
         x_dots = match_varying_mesh_axes(args[len(primals) :], y)
-        y_dot = linear_map(op, residual, x_dots, nonzero=nonzero)[0]
+        y_type = jax.typeof(y).to_tangent_aval()
+        y_dot = linear_map(op, residual, x_dots, nonzero=nonzero, y_type=y_type)[0]
         return jax.tree.leaves((y, residual) if method == "primal" else y), y_dot
 
     x_dots = itertools.compress(tangents, nonzero)
@@ -373,9 +405,8 @@ def _transpose_linear(
 ) -> Sequence[Array | ad.Zero | None]:
     num_residuals = tree.num_leaves
     residual, xs = args[:num_residuals], args[num_residuals:]
-    bind = functools.partial(
-        linear_p.bind, *residual, tree=tree, transposed=not transposed, **params
-    )
+    params |= {"tree": tree, "transposed": not transposed, "y_type": None}
+    bind = functools.partial(linear_p.bind, *residual, **params)
     if all(isinstance(ct, ad.Zero) for ct in cotangents):
         outputs = [
             ad.Zero(x.aval.to_tangent_aval()) if ad.is_undefined_primal(x) else None for x in xs
