@@ -33,7 +33,7 @@ from jaxpool._kernels.reduce import max_or_min_over_axes
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
-from jaxpool._ops.op import Op, Residual, problem_of
+from jaxpool._ops.op import Op, Residual, array_problem
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.problem import Platform, barrier_of, is_ordinary_pool
@@ -97,7 +97,7 @@ class AdaptiveSelect(PatchPool):
     def _maxima(self, platform: Platform, window: Window, x_patches: Array) -> Array:
         """The maximum of each window of `x_patches`."""
         axes = patches.tap_axes(window)
-        plan = plan_reduction(problem_of(Window(()), x_patches, platform), axes, of_ties=False)
+        plan = plan_reduction(array_problem(x_patches, platform), axes, of_ties=False)
         plan = dataclasses.replace(plan, use_float32=False)
         return lax.squeeze(max_or_min_over_axes(x_patches, axes, "max", plan=plan), axes)
 

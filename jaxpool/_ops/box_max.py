@@ -12,7 +12,6 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.typing import ArrayLike
 
-from jaxpool._geometry.window import Window
 from jaxpool._kernels.box_max import Cells, add_cells_to_pixels, fold_pixels_of_cells
 from jaxpool._kernels.box_mean import cell_bounds
 from jaxpool._kernels.dtypes import (
@@ -28,7 +27,7 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
 from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan
-from jaxpool._ops.op import Op, Residual, problem_of
+from jaxpool._ops.op import Op, Residual, array_problem
 from jaxpool._plan.boxes import choose_tile_shape
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scatter import scatters_in_order
@@ -148,7 +147,7 @@ class BoxMax(Op):
             share = self._split_tied(platform, residual, share)
         else:
             (cell_marks,) = saved_arrays
-            problem = problem_of(Window(()), dy, platform)
+            problem = array_problem(dy, platform)
             channels = problem.shape[-1]
             if scatters_in_order(platform, (count, channels), problem.is_sharded):
                 position = cell_marks.astype(np.int32)

@@ -1,4 +1,4 @@
-"""`Problem`, the input of every plan, and the parts of plans: steps of a maximum, and layouts of passes. Without JAX.
+"""Inputs of plans, `ArrayProblem` and `Problem`, and parts of plans: steps of a maximum, layouts of passes. No JAX.
 
 A step takes the maximum of a few pieces of a window. Each piece is a shifted view of the previous step's result. Pieces
 may overlap, because a maximum is idempotent. For example, a window of 13 taps takes two steps:
@@ -52,13 +52,13 @@ def num_elements(shape: Shape) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
-    """A pool over an array of `shape`; axes that `jax.vmap` adds are not part of the shape."""
+class ArrayProblem:
+    """An array of `shape` on a platform; axes that `jax.vmap` adds are not part of the shape."""
 
-    window: Window
     shape: Shape
     dtype: str
     platform: Platform
+    _: dataclasses.KW_ONLY
     # True if the type of the array has a sharding over explicit mesh axes. Types carry no automatic mesh axes.
     is_sharded: bool = False
     # True if XLA may partition the array over devices, even if the array's type has no sharding.
@@ -87,6 +87,13 @@ class Problem:
     def sum_bits(self) -> int:
         """Number of bits of the dtype of sums: 32 for low-precision floats."""
         return 32 if self.is_low_precision else self.bits
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem(ArrayProblem):
+    """A pool over an array."""
+
+    window: Window
 
 
 def row_size(shape: Shape, axes: Sequence[int]) -> float:
@@ -276,7 +283,7 @@ def single_region(
     return Layout(read_mode, tuple(map(whole_region, phases, extra_positions)))
 
 
-def barrier_between_passes(problem: Problem) -> BarrierKind:
+def barrier_between_passes(problem: ArrayProblem) -> BarrierKind:
     """The kind of barrier that makes XLA store the results of passes. XLA cannot merge axes that are partitioned."""
     is_one_device = not (problem.is_sharded or problem.is_partitioned)
     has_clamped_reads = problem.tuning.clamps_reads and is_one_device
@@ -317,7 +324,7 @@ def multi_region(
     return Layout(read_mode, tuple(map(split_axis, zip(*sources, strict=True))))
 
 
-def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
+def fits_tables(problem: ArrayProblem, phases: Iterable[Phases]) -> bool:
     """Whether elements may be gathered through tables: sizes are known and fit, and the type has no sharding."""
     if None in problem.shape or problem.is_sharded:
         return False

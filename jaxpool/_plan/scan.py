@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from jaxpool._plan.problem import BarrierKind, Platform, Shape, barrier_of, num_elements
-from jaxpool._plan.tuning import NEVER, TUNING
+from jaxpool._plan.problem import ArrayProblem, BarrierKind, barrier_of, num_elements
+from jaxpool._plan.tuning import NEVER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +39,9 @@ class ScanPlan:
         return max(divisors, default=span)
 
 
-def plan_scan(platform: Platform, shape: Shape = (), is_sharded: bool = True) -> ScanPlan:
+def plan_scan(problem: ArrayProblem) -> ScanPlan:
     """The plan of a running maximum or minimum. An array with a sharding in its type is not cut into blocks."""
-    tuning = TUNING[platform]
-    allows_blocks = not is_sharded and None not in shape and num_elements(shape) > 0
+    tuning, shape, barrier = problem.tuning, problem.shape, barrier_of(problem.platform)
+    allows_blocks = not problem.is_sharded and None not in shape and num_elements(shape) > 0
     min_block = tuning.min_scan_block_size if allows_blocks else NEVER
-    return ScanPlan(tuning.scan_radix, barrier_of(platform), tuning.subnormals_are_zero, min_block)
+    return ScanPlan(tuning.scan_radix, barrier, tuning.subnormals_are_zero, min_block)

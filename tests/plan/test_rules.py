@@ -151,7 +151,7 @@ def test_plan_modules_do_not_import_jax():
 def test_plans_are_cached_and_hashable(platform):
     def problem():
         window = make_window((2, 23, 22, 16), (5, 3), (2, 1), "SAME")
-        return Problem(window, (2, 23, 22, 16), "bfloat16", platform)
+        return Problem((2, 23, 22, 16), "bfloat16", platform, window)
 
     for make in (plan_max, plan_one_pass, plan_sum):
         plan = make(problem())
