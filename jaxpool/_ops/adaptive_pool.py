@@ -98,7 +98,6 @@ class AdaptiveSelect(PatchPool):
         """The maximum of each window of `x_patches`."""
         axes = patches.tap_axes(window)
         plan = plan_reduction(array_problem(x_patches, platform), axes, of_ties=False)
-        plan = dataclasses.replace(plan, use_float32=False)
         return lax.squeeze(max_or_min_over_axes(x_patches, axes, "max", plan=plan), axes)
 
     def value(self, platform: Platform, x: Array) -> Array:

@@ -28,10 +28,9 @@ from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
 from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan
 from jaxpool._ops.op import Op, Residual, array_problem
-from jaxpool._plan.boxes import choose_tile_shape
+from jaxpool._plan.boxes import BoxMaxPlan, plan_box_max
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scatter import scatters_in_order
-from jaxpool._plan.tuning import tuning_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +52,9 @@ class BoxMax(Op):
     def materialises_residual(self) -> bool:
         return self.ties == "split"
 
+    def _plan(self, platform: Platform, extra_args: Sequence[Array]) -> BoxMaxPlan:
+        return plan_box_max(platform, self.sizes[1:], extra_args[0].shape[0])
+
     def _box_cells(self, boxes: Array, image_index: Array) -> Cells:
         """Pixel bounds of the cells of all boxes. A box with a NaN or an invalid image index has empty cells."""
         corners = boxes_in_pixels(boxes, self.scale, rounds=True).T
@@ -73,9 +75,10 @@ class BoxMax(Op):
         extra_args: Sequence[Array],
         *cell_arrays: Array,
     ) -> Array:
-        cells, num_boxes = self._box_cells(*extra_args), extra_args[0].shape[0]
-        group_size = min(tuning_of(platform).boxes_per_loop, num_boxes)
-        return fold_pixels_of_cells(join_pixel, start, xs, cells, group_size, *cell_arrays)
+        cells, plan = self._box_cells(*extra_args), self._plan(platform, extra_args)
+        return fold_pixels_of_cells(
+            join_pixel, start, xs, cells, plan.boxes_per_group, *cell_arrays
+        )
 
     def value(self, platform: Platform, x: Array, *extra_args: Array) -> Array:
         def keep_larger(best: Array, inside: Array, position: Array, value: Array) -> Array:
@@ -160,7 +163,7 @@ class BoxMax(Op):
             pixel_marks = lax.iota(cell_marks.dtype, num_pixels)
             pixel_marks = pixel_marks.reshape(*self.sizes[1:], 1)
             pixel_marks = jnp.broadcast_to(pixel_marks, (*self.sizes, 1))
-        tile_shape = choose_tile_shape(platform, self.sizes[1:])
+        plan = self._plan(platform, extra_args)
         cells = self._box_cells(*extra_args)
-        dx = add_cells_to_pixels(share, cell_marks, pixel_marks, cells, tile_shape, self.sizes)
+        dx = add_cells_to_pixels(share, cell_marks, pixel_marks, cells, plan, self.sizes)
         return (dx.astype(dy.dtype),)

@@ -127,6 +127,20 @@ def always_scales(problem: Problem) -> bool:
     return all(0 < num_elements(shape) < 1 << 31 for shape in shapes)
 
 
+def num_batch_chunks(problem: Problem) -> int:
+    """The number of chunks into which a soft pool splits the batch.
+
+    A loop along a partitioned batch would make XLA gather the batch on every device.
+    """
+    shape, max_elements = problem.shape, problem.tuning.max_chunk_elements
+    is_split = 0 in problem.window.axes or problem.is_sharded or problem.is_partitioned
+    if is_split or None in shape or num_elements(shape) <= max_elements:
+        return 1
+    batch, example = int(shape[0] or 0), num_elements(shape[1:])
+    largest = min(batch - 1, int(max_elements // max(example, 1)))
+    return batch // next((part for part in range(largest, 0, -1) if batch % part == 0), 1)
+
+
 def gathers_windows(num_windows: int) -> bool:
     """Whether the `num_windows` windows that cover an element are gathered one by one, instead of summed as a block."""
     return num_windows <= LIMITS.max_gathered_windows
@@ -137,16 +151,14 @@ def is_constant_table(length: float) -> bool:
     return length <= LIMITS.max_constant_entries
 
 
-def split_tap_loop(num_taps: int, *, has_weights: bool) -> tuple[int, int, int]:
-    """Iterations of a loop over the elements of a window, elements per iteration, and elements left after the loop."""
-    taps_per_step = LIMITS.weighted_taps_per_loop_step if has_weights else LIMITS.taps_per_loop_step
-    whole, rest = divmod(num_taps, taps_per_step)
-    return whole, taps_per_step, rest
+def taps_per_loop_step(*, has_weights: bool = False) -> int:
+    """Elements of a window per iteration of a loop over them; `has_weights` is True if each has a weight."""
+    return LIMITS.weighted_taps_per_loop_step if has_weights else LIMITS.taps_per_loop_step
 
 
-def folds_sequentially(num_taps: int, stride: int) -> bool:
-    """Whether `num_taps` window elements are combined one by one: if there are few, or not more than `stride`."""
-    return num_taps <= max(LIMITS.max_sequential_fold_taps, stride)
+def unrolls_morphology(window: Window) -> bool:
+    """Whether grey morphology is unrolled over the elements of its kernel, instead of a loop."""
+    return window.size <= LIMITS.max_unrolled_morphology_taps
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,6 @@ import pytest
 
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import make_window
-from jaxpool._ops.ranged import num_batch_chunks
 from jaxpool._plan.boxes import (
     boxes_in_memory,
     concatenates_levels,
@@ -15,7 +14,12 @@ from jaxpool._plan.boxes import (
     gathers_points,
     num_box_parts,
 )
-from jaxpool._plan.max_pool import choose_residual, plan_max, uses_select_and_scatter
+from jaxpool._plan.max_pool import (
+    choose_residual,
+    plan_max,
+    plan_tie_folds,
+    uses_select_and_scatter,
+)
 from jaxpool._plan.problem import (
     Problem,
     always_scales,
@@ -23,9 +27,10 @@ from jaxpool._plan.problem import (
     fits_tables,
     is_ordinary_pool,
     nbytes,
+    num_batch_chunks,
     num_elements,
     row_size,
-    split_tap_loop,
+    taps_per_loop_step,
 )
 from jaxpool._plan.rank_pool import merges_rows, uses_backward_loop, uses_sorting_network
 from jaxpool._plan.reduce import reduces_as_floats
@@ -270,9 +275,26 @@ def test_strided_slices_along_the_last_axis(window, stride, size, platform, spli
 
 
 def test_tap_loop_steps():
-    assert split_tap_loop(35, has_weights=False) == (2, 16, 3)
-    assert split_tap_loop(35, has_weights=True) == (4, 8, 3)
-    assert split_tap_loop(32, has_weights=False) == (2, 16, 0)
+    assert (taps_per_loop_step(), taps_per_loop_step(has_weights=True)) == (16, 8)
+
+
+def test_folds_over_ties():
+    """A window is halved until few taps, or the taps of one stride, are left; covering windows have stride 1."""
+
+    def num_halvings(fold):
+        return 0 if fold.halves is None else 1 + num_halvings(fold.halves)
+
+    for taps, stride, over_taps, over_windows in (
+        (6, 1, 0, 0),
+        (7, 1, 1, 1),
+        (28, 9, 3, 3),
+        (9, 9, 0, 1),
+    ):
+        folds = plan_tie_folds(sliding(taps, stride))
+        assert [num_halvings(*each) for each in (folds.over_taps, folds.over_windows)] == [
+            over_taps,
+            over_windows,
+        ]
 
 
 HALF = int(CPU.max_chunk_elements) // 2
@@ -293,7 +315,8 @@ HALF = int(CPU.max_chunk_elements) // 2
     ],
 )
 def test_batch_chunks_divide_batch(shape, platform, count):
-    assert num_batch_chunks(shape, platform) == count
+    window = make_window((1, 9), (1,), axes=(1,))
+    assert num_batch_chunks(Problem(shape, "float32", platform, window)) == count
 
 
 def test_boxes_at_a_time():
