@@ -28,8 +28,7 @@ from jaxpool._geometry.access import (
     whole_region,
     window_access,
 )
-from jaxpool._geometry.adaptive import RaggedAxis
-from jaxpool._geometry.window import Axis, Window, replace_sizes
+from jaxpool._geometry.window import AdaptiveWindow, Axis, Window, replace_sizes
 from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
 # The tap by which clamped passes mark elements outside the array
@@ -106,10 +105,9 @@ def nbytes(shape: Shape, bits: int) -> float:
     return num_elements(shape) * bits / 8
 
 
-def is_ordinary_pool(window: Window) -> bool:
+def is_ordinary_pool(window: AdaptiveWindow) -> bool:
     """Whether an adaptive pool has windows of equal length that are short enough to unroll."""
-    is_ragged = any(isinstance(dim, RaggedAxis) for dim in window.dims)
-    return not is_ragged and max(window.window_shape) <= LIMITS.max_adaptive_taps
+    return not window.is_padded and max(window.window_shape) <= LIMITS.max_adaptive_taps
 
 
 def always_scales(problem: Problem) -> bool:
@@ -141,9 +139,9 @@ def num_batch_chunks(problem: Problem) -> int:
     return batch // next((part for part in range(largest, 0, -1) if batch % part == 0), 1)
 
 
-def gathers_windows(num_windows: int) -> bool:
-    """Whether the `num_windows` windows that cover an element are gathered one by one, instead of summed as a block."""
-    return num_windows <= LIMITS.max_gathered_windows
+def gathered_axes(window: AdaptiveWindow) -> list[int]:
+    """Axes along which the windows that cover an element are gathered one by one, instead of summed as a block."""
+    return [dim.axis for dim in window.dims if dim.max_overlap <= LIMITS.max_gathered_windows]
 
 
 def is_constant_table(length: float) -> bool:
