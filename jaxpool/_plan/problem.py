@@ -208,29 +208,38 @@ def make_step(dims: Sequence[Axis], piece_taps: int = 1) -> Step:
 def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
     """The steps along one axis; `tap_stride` is the difference in flat index between adjacent window elements.
 
-    Windows with little overlap take one step. Pieces are computed only at the positions that the next step reads.
+    Windows with little overlap take one step. Otherwise each step joins pieces to longer pieces, until a piece is a
+    window. The results of a step start at the multiples of a spacing: the stride for windows, and for pieces the
+    greatest common divisor of the spacing of the next step and of the starts of the pieces that it joins:
+
+        window 36, stride 2     [a        ][b        ] ... [f        ]      6 pieces of 6 that start at 0, 6, ..., 30
+                                   [a        ][b        ] ... [f        ]   the next window, 2 positions later
+                                                                            pieces start at multiples of 2
     """
     num_steps = next(n for n in itertools.count(1) if tuning.pieces_per_step**n >= dim.window)
     num_pieces = next(n for n in range(1, tuning.pieces_per_step + 1) if n**num_steps >= dim.window)
     if dim.window <= min(num_steps * num_pieces * dim.stride, tuning.max_pass_taps):
         return [make_step([dim], tap_stride)]
-    all_starts, lengths = [], [1]
-    while (length := lengths[-1]) < dim.window:
+    pieces: list[
+        tuple[int, list[int]]
+    ] = []  # for each step, length and starts of the pieces that it joins
+    length = 1
+    while length < dim.window:
         span = min(num_pieces * length, dim.window)
-        all_starts.append([min(start, span - length) for start in range(0, span, length)])
-        lengths.append(span)
-    grids = [dim.stride]
-    for each in reversed(all_starts[1:]):
-        grids.insert(0, math.gcd(grids[0], *[start * dim.dilation for start in each]))
-    grids.insert(0, 1)
-    steps, size, low = [], dim.size, dim.low
-    for each, length, grid, apart in zip(all_starts, lengths, grids, grids[1:], strict=False):
-        piece_span = (each[-1] + length - 1) * dim.dilation + 1
-        out = (dim.covered_size - piece_span) // apart + 1
-        pairs = tuple((start * dim.dilation // grid - low, start * tap_stride) for start in each)
-        access = AxisAccess(pairs, apart // grid, size, out)
+        pieces.append((length, [min(start, span - length) for start in range(0, span, length)]))
+        length = span
+    spacings = [dim.stride]
+    for _, starts in reversed(pieces[1:]):
+        spacings.insert(0, math.gcd(spacings[0], *[start * dim.dilation for start in starts]))
+    steps, size, low, last_spacing = [], dim.size, dim.low, 1
+    for (length, starts), spacing in zip(pieces, spacings, strict=True):
+        span = (starts[-1] + length - 1) * dim.dilation + 1
+        out = (dim.covered_size - span) // spacing + 1
+        offsets = [start * dim.dilation // last_spacing - low for start in starts]
+        pairs = tuple(zip(offsets, [start * tap_stride for start in starts], strict=True))
+        access = AxisAccess(pairs, spacing // last_spacing, size, out)
         steps.append(Step((dim.axis,), (access,), length * tap_stride))
-        size, low = out, 0
+        size, low, last_spacing = out, 0, spacing
     return steps
 
 
