@@ -392,12 +392,4 @@ class WindowArguments:
 
     def window_over(self, shape: Sequence[int]) -> Window:
         """The checked `Window` over an array of `shape`. Raises `ArgumentError`."""
-        return make_window(
-            shape,
-            self.window_shape,
-            self.strides,
-            self.padding,
-            self.window_dilation,
-            self.ceil_mode,
-            self.axes,
-        )
+        return make_window(shape, **vars(self))

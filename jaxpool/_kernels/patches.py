@@ -142,12 +142,7 @@ def _indices_of_copies(dim: AdaptiveAxis) -> list[IntArray]:
 
 def taps_inside_mask(window: AdaptiveWindow, ndim: int) -> Array:
     """Mask of the taps that hold elements, as before `split_adjacent_windows`, with size 1 along batch axes."""
-    masks = []
-    for dim in window.dims:
-        if dim.is_padded:
-            masks.append(_tap_positions(dim).reshape(-1) < dim.size)
-        else:
-            masks.append(_module_for_tables(dim).ones(dim.out * dim.window, bool))
+    masks = [_tap_positions(dim).reshape(-1) < dim.size for dim in window.dims]
     return slices.outer_broadcast(jnp.logical_and, masks, window.axes, ndim)
 
 

@@ -209,7 +209,7 @@ class BoxMean(Op):
         if box_levels:
             image_index = jnp.where(box_levels[0] == level_id, image_index, np.int32(-1))
         count = boxes.shape[0]
-        size = plans.boxes_per_matmul(count)
+        size = plans.matmul_group_size(count)
         batch, *sizes = self.levels[level_id]
         groups = kernels.group_boxes_by_image(image_index, count, batch, size)
         boxes_of_slots = apply(TakeRows(), boxes, groups.box_of_slot, groups.slot_of_box)

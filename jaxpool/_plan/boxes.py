@@ -27,7 +27,7 @@ def plan_box_max(platform: Platform, image_shape: tuple[int, ...], num_boxes: in
     return BoxMaxPlan(min(tuning.boxes_per_loop, num_boxes), tile_shape, LIMITS.cells_per_round)
 
 
-def boxes_per_matmul(num_boxes: int) -> int:
+def matmul_group_size(num_boxes: int) -> int:
     """Number of boxes of an RoI mean pool per matrix product."""
     return min(LIMITS.boxes_per_matmul, num_boxes)
 

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import max_elements_per_position, window_access
@@ -108,12 +108,11 @@ class AxisFold:
     halves: "AxisFold | None"
 
 
-@dataclasses.dataclass(frozen=True)
-class TieFolds:
+class TieFolds(NamedTuple):
     """Folds of a pool with large windows and ties "split", one per axis."""
 
-    over_taps: tuple[AxisFold, ...]  # of a window
-    over_windows: tuple[AxisFold, ...]  # that cover an element
+    over_taps: Sequence[AxisFold]  # of a window
+    over_windows: Sequence[AxisFold]  # that cover an element
 
 
 def _plan_axis_fold(
@@ -130,7 +129,7 @@ def plan_tie_folds(window: Window) -> TieFolds:
     """The folds over the elements of windows, and over all windows that cover an element."""
     taps = [(dim.axis, dim.window, dim.dilation, dim.stride, dim.out) for dim in window.dims]
     windows = [(dim.axis, dim.window, dim.dilation, 1, dim.covered_size) for dim in window.dims]
-    return TieFolds(*[tuple(_plan_axis_fold(*each) for each in dims) for dims in (taps, windows)])
+    return TieFolds(*[[_plan_axis_fold(*each) for each in dims] for dims in (taps, windows)])
 
 
 def saves_tie_bits(window: Window) -> bool:
