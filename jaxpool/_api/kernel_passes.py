@@ -117,7 +117,9 @@ class _SourceRead(NamedTuple):
     """A read of an array in memory, through a slice, a gather, or several of them nested."""
 
     source_array: Any  # the array in memory
-    parts: tuple[object, ...]  # the parameters of each slice, or the variable of its result
+    parts: tuple[
+        object, ...
+    ]  # the parameters of each slice, or an object for a slice like no other
     axes: frozenset[int]
     primitive_name: str
 
@@ -230,7 +232,7 @@ class _PassCollector:
             self._add_pass(operand_reads, [x])
         # The start positions of a gather or a dynamic slice are arrays, so every result is another part.
         has_fixed_start = name in ("slice", "pad")
-        part = repr(equation.params) if has_fixed_start else (jaxpr_number, y)
+        part = repr(equation.params) if has_fixed_start else object()
         how, axes = "gather" if name == "gather" else "slice", _axes_read_in_part(equation)
         read_of_x = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
         return frozenset(

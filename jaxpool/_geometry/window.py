@@ -120,15 +120,11 @@ class Axis:
         stop = min(self.out, max(num_low, (self.size + self.low - self.span) // self.stride + 1))
         return np.concatenate([np.arange(min(num_low + 1, self.out)), np.arange(stop, self.out)])
 
-    def starts(self) -> np.ndarray:
-        """The input position of the first tap of each window; negative in the low padding."""
-        return np.arange(self.out) * self.stride - self.low
-
     def tap_positions(self) -> np.ndarray:
         """The input position of each window element, one row per window; `size` for elements outside the input."""
         output, taps = np.arange(self.out)[:, None], np.arange(self.window)
         is_inside = (self.first_tap_inside(output) <= taps) & (taps <= self.last_tap_inside(output))
-        positions = self.starts()[:, None] + taps * self.dilation
+        positions = output * self.stride - self.low + taps * self.dilation
         return np.where(is_inside, positions, self.size).astype(np.int32)
 
     def num_taps_counted(self, out_index: Index) -> Index:
