@@ -117,7 +117,9 @@ class _SourceRead(NamedTuple):
     """A read of an array in memory, through a slice, a gather, or several of them nested."""
 
     source_array: Any  # the array in memory
-    slice_parameters: tuple[str, ...]
+    parts: tuple[
+        object, ...
+    ]  # the parameters of each slice, or an object for a slice like no other
     axes: frozenset[int]
     primitive_name: str
 
@@ -211,35 +213,31 @@ class _PassCollector:
     def _reads_of_slice(
         self, equation: Any, operand_reads: Reads | None, jaxpr_number: int
     ) -> Reads | None:
-        """The reads of a slice, gather or pad. A pad shifts the slice that it reads; a cropping pad is a slice."""
-        if operand_reads is None or 0 in equation.outvars[0].aval.shape:
+        """The reads of a slice, gather or pad y of x: the same part of each read of x, or of x if x is in memory.
+
+        The reads of x are empty if x is in memory, and all in `listed_reads` once a pass has stored x. A slice of x
+        ends the pass that combines several reads to x. A pad, which shifts its operand, does not.
+        """
+        (x, *_), (y, *_), name = equation.invars, equation.outvars, equation.primitive.name
+        if operand_reads is None or 0 in y.aval.shape:
             return None
-        (x, *_), (y, *_), params = equation.invars, equation.outvars, equation.params
-        name, how, parameters = equation.primitive.name, "slice", repr(params)
+        is_combined = _max_reads_per_array(operand_reads) > 1
         if name == "pad":
-            padding_config = params["padding_config"]
-            axes = {axis for axis, (low, high, _) in enumerate(padding_config) if low or high}
-            is_cropped = any(min(low, high) < 0 for low, high, _ in padding_config)
-            if _max_reads_per_array(operand_reads) > 1 or (not operand_reads and not is_cropped):
+            is_cropped = any(
+                min(low, high) < 0 for low, high, _ in equation.params["padding_config"]
+            )
+            if is_combined or not (operand_reads or is_cropped):
                 return operand_reads
-        elif name == "gather":
-            numbers, how = params["dimension_numbers"], "gather"
-            axes = set(numbers.start_index_map)
-            # Clamped reads merge the axes that they gather from, and the result has the axes again.
-            is_clamped = params["mode"] == lax.GatherScatterMode.PROMISE_IN_BOUNDS
-            if is_clamped and not numbers.operand_batching_dims:
-                axes = set(range(y.aval.ndim)) - set(numbers.offset_dims)
-        else:
-            axes = {axis for axis, n in enumerate(x.aval.shape) if n != y.aval.shape[axis]}
-            if _max_reads_per_array(operand_reads) > 1:
-                self._add_pass(operand_reads, [x])
-        if name in ("gather", "dynamic_slice"):
-            parameters = f"{jaxpr_number} {id(y)}"  # start positions are arrays, so each result is a read of its own
-        source_read = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
-        earlier_reads = (operand_reads - self.listed_reads) or {source_read}
+        if name in ("slice", "dynamic_slice") and is_combined:
+            self._add_pass(operand_reads, [x])
+        # The start positions of a gather or a dynamic slice are arrays, so every result is another part.
+        has_fixed_start = name in ("slice", "pad")
+        part = repr(equation.params) if has_fixed_start else object()
+        how, axes = "gather" if name == "gather" else "slice", _axes_read_in_part(equation)
+        read_of_x = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
         return frozenset(
-            _SourceRead(source, (*slices, parameters), read_axes | axes, how)
-            for source, slices, read_axes, _ in earlier_reads
+            _SourceRead(source, (*parts, part), read_axes | axes, how)
+            for source, parts, read_axes, _ in (operand_reads - self.listed_reads) or {read_of_x}
         )
 
     def _reads_of_call(
@@ -278,6 +276,21 @@ class _PassCollector:
             inner_where = f", {array_pass.where}" if array_pass.where else ""
             self.passes.append(dataclasses.replace(array_pass, where=where + inner_where))
         return [NO_READS] * len(equation.outvars)
+
+
+def _axes_read_in_part(equation: Any) -> set[int]:
+    """The axes along which a slice, gather or pad selects or shifts elements."""
+    (x, *_), (y, *_), params = equation.invars, equation.outvars, equation.params
+    if equation.primitive.name == "pad":
+        return {axis for axis, (low, high, _) in enumerate(params["padding_config"]) if low or high}
+    if equation.primitive.name != "gather":
+        return {axis for axis, n in enumerate(x.aval.shape) if n != y.aval.shape[axis]}
+    numbers = params["dimension_numbers"]
+    # Clamped reads merge the axes that they gather from, and the result has the axes again.
+    is_clamped = params["mode"] == lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    if is_clamped and not numbers.operand_batching_dims:
+        return set(range(y.aval.ndim)) - set(numbers.offset_dims)
+    return set(numbers.start_index_map)
 
 
 def _max_reads_per_array(reads: Reads) -> int:

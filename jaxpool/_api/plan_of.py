@@ -26,8 +26,7 @@ from jaxpool._arguments.arrays import ArrayArgument, PyTree
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Size, is_int
-from jaxpool._geometry.adaptive import RaggedAxis
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import AdaptiveWindow, Window
 from jaxpool._ops.equations import Direction, OpEquation, find_op_equations
 from jaxpool._ops.op import Op, platform_override, tracing_platform
 from jaxpool._plan.problem import PLATFORMS, Platform
@@ -55,7 +54,7 @@ class PoolPlan:
     output: jax.ShapeDtypeStruct
     examples: int  # number of examples of a `jax.vmap`; the types are those of one example
     devices: int  # number of devices of a `jax.shard_map`; the types are those of one shard
-    window: Window | None
+    window: Window | AdaptiveWindow | None
     kept: tuple[jax.ShapeDtypeStruct, ...]
     runs: tuple[Direction, ...]
     passes: Mapping[Platform, PoolPasses]
@@ -291,10 +290,12 @@ def format_type(array: jax.ShapeDtypeStruct) -> str:
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
 
-def _format_window(window: Window) -> str:
+def _format_window(window: Window | AdaptiveWindow) -> str:
     """The window shape and the axes, with strides, dilation and padding where they are not the defaults."""
-    if any(isinstance(dim, RaggedAxis) for dim in window.dims):
-        return f"{tuple(window.output_shape)} windows of about equal lengths"
+    if isinstance(window, AdaptiveWindow):
+        if window.is_padded:
+            return f"{tuple(window.output_shape)} windows of about equal lengths"
+        window = window.as_window()
     parts = [str(tuple(window.window_shape))]
     strides = tuple(dim.stride for dim in window.dims)
     dilation = tuple(dim.dilation for dim in window.dims)

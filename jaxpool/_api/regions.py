@@ -7,25 +7,28 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import Literal
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
-from jax.sharding import AxisType, PartitionSpec
 
+from jaxpool._api.box_arguments import (
+    as_boxes,
+    check_images_and_boxes,
+    check_num_cells,
+    check_positive_number,
+    check_spatial_scale,
+)
 from jaxpool._api.max_pool import max_pool
 from jaxpool._arguments.arrays import (
     ArrayArgument,
     as_array,
-    as_integer_array,
-    checked_float,
-    replicated,
 )
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sharding import check_unsharded, context_axes
+from jaxpool._arguments.sharding import call_with_auto_sharding, context_axes
 from jaxpool._arguments.sizes import (
     IntOrInts,
     check_bool,
@@ -33,13 +36,10 @@ from jaxpool._arguments.sizes import (
     check_fits_int32_indices,
     checked_int,
     fits_int32,
-    ints_per_axis,
     is_int,
     is_tuple_or_list,
-    static_sizes,
 )
 from jaxpool._kernels.dtypes import Ties, accumulator_dtype, float_constant, mean_dtype
-from jaxpool._kernels.segments import clip_segment_ids
 from jaxpool._ops.apply import apply
 from jaxpool._ops.box_max import BoxMax
 from jaxpool._ops.box_mean import BoxMean, apply_box_mean
@@ -47,70 +47,6 @@ from jaxpool._plan.boxes import boxes_in_memory, gathers_points
 
 # Added to a level before rounding down, as in torchvision, so that rounding errors do not lower a whole-number level.
 _LEVEL_ROUNDING_MARGIN = 1e-6
-Result = TypeVar("Result")  # an array or a tuple of arrays
-
-
-def call_with_auto_sharding(
-    function: Callable[..., Result], num_new_axes: int, num_kept_axes: int, x: Array, *args: Array
-) -> Result:
-    """Call `function(x, *args)`; if the mesh has explicit axes, XLA chooses the shardings inside the function.
-
-    The result has `num_new_axes` unsharded axes, then the last `num_kept_axes` axes of x with the sharding of x.
-    """
-    meshes = [jax.typeof(array).sharding.mesh for array in (x, *args)]
-    context_mesh = jax.sharding.get_abstract_mesh()
-    mesh = next((m for m in (context_mesh, *meshes) if AxisType.Explicit in m.axis_types), None)
-    if mesh is None:
-        return function(x, *args)
-    spec = jax.typeof(x).sharding.spec[x.ndim - num_kept_axes :]
-    out_spec = PartitionSpec(*(None,) * num_new_axes, *spec)
-    with jax.sharding.use_abstract_mesh(mesh):
-        return jax.sharding.auto_axes(function, out_sharding=out_spec)(x, *args)
-
-
-def as_boxes(boxes: ArrayArgument) -> Array:
-    """`boxes` as an array without explicit mesh axes: for sharded boxes, XLA gathers many larger arrays instead."""
-    return replicated(as_array(boxes, "boxes"))
-
-
-def _check_images_and_boxes(
-    arg_name: str, xs: Sequence[Array], boxes: Array, batch_indices: ArrayArgument | None
-) -> tuple[list[Array], Array, Array]:
-    """Return `xs` as arrays (B, H, W, C), the boxes as an array (n, 4), and the image index of each box."""
-    if boxes.ndim < 2 or boxes.shape[-1] != 4:
-        rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
-        has_image_column = boxes.shape[-1:] == (5,)
-        hint = "Images go into batch_indices." if has_image_column else "One box is boxes[None]."
-        raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
-    if not all(map(is_int, boxes.shape)):
-        hint = f"Only the channels of {arg_name} may be symbolic."
-        raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, attribute="shape")
-    ndim = 3 if batch_indices is None and xs[0].ndim == 3 else 4
-    for x in xs:
-        if x.ndim != ndim:
-            rule = "(B, H, W, C), or (H, W, C) without batch_indices"
-            raise ArgumentError(arg_name, rule, x.shape, "One image is x[None].", attribute="shape")
-        if not all(map(is_int, x.shape[:-1])):
-            rule, hint = "of known sizes but for C", "Channels may be symbolic."
-            raise ArgumentError(arg_name, rule, x.shape, hint, attribute="shape")
-        static_sizes(x.shape, (ndim - 3, ndim - 2), arg_name=arg_name)
-        for size in filter(is_int, x.shape):
-            check_fits_int32_indices(arg_name, (size,))
-        check_unsharded(x, *range(ndim - 1), checks_types=False, arg_name=arg_name)
-    flat_boxes = boxes.reshape(-1, 4)
-    if ndim == 3:
-        return [x[None] for x in xs], flat_boxes, jnp.zeros(flat_boxes.shape[0], np.int32)
-    num_images = xs[0].shape[0]
-    if batch_indices is not None:
-        hint = "Pass the image of each box as int32."
-        shape = boxes.shape[:-1]
-        images = as_integer_array("batch_indices", batch_indices, shape, num_images, hint)
-        return [*xs], flat_boxes, clip_segment_ids(replicated(images).reshape(-1), num_images)
-    if boxes.ndim != 3 or boxes.shape[0] != num_images:
-        rule = f"({num_images}, K, 4) without batch_indices, K boxes of each image"
-        hint = "Pass the image of each box as batch_indices."
-        raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
-    return [*xs], flat_boxes, lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
 
 
 def _pool_box_cells(
@@ -189,7 +125,7 @@ def roi_align(
     x, boxes = as_array(x), as_boxes(boxes)
     op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)
     check_choice("kind", kind, ("avg", "max"))
-    xs, flat_boxes, image_indices = _check_images_and_boxes("x", [x], boxes, batch_indices)
+    xs, flat_boxes, image_indices = check_images_and_boxes("x", [x], boxes, batch_indices)
 
     def pool_cells(x: Array, *extra_args: Array) -> Array:
         if kind == "max":
@@ -290,10 +226,10 @@ def multilevel_roi_align(
     finest_level = -math.log2(op.scale)
     if finest_level != round(finest_level):
         raise ArgumentError("spatial_scale", "a power of two", op.scale, "Level 2 has 1 / 4.")
-    size = _check_positive_number("canonical_size", canonical_size, "Pass 224.")
+    size = check_positive_number("canonical_size", canonical_size, "Pass 224.")
     rule = "an int from -1024 to 1024"  # more than the exponents of floats
     level = checked_int("canonical_level", canonical_level, rule, "Pass 4.", range(-1024, 1025))
-    xs, flat_boxes, image_indices = _check_images_and_boxes("features", xs, boxes, batch_indices)
+    xs, flat_boxes, image_indices = check_images_and_boxes("features", xs, boxes, batch_indices)
     if len({(x.shape[0], x.shape[-1], x.dtype) for x in xs}) > 1:
         type_texts = [f"{x.dtype}{list(x.shape)}" for x in xs]
         rule = "of one dtype, and of as many images and channels each"
@@ -390,7 +326,7 @@ def roi_max_pool(
     num_cells = check_num_cells("output_shape", output_shape)
     scale = check_spatial_scale(spatial_scale)
     check_choice("ties", ties, ("first", "last", "split"))
-    (x,), flat_boxes, image_indices = _check_images_and_boxes("x", [x], boxes, batch_indices)
+    (x,), flat_boxes, image_indices = check_images_and_boxes("x", [x], boxes, batch_indices)
     check_fits_int32_indices("x", x.shape[1:3])
     y = max_pixel_of_cells(num_cells, scale, ties, x, flat_boxes, image_indices)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
@@ -409,21 +345,3 @@ def max_pixel_of_cells(
     extra_args = tuple(map(lax.stop_gradient, extra_args))
     op = BoxMax(num_cells, spatial_scale, ties, x.shape[:3])
     return call_with_auto_sharding(functools.partial(apply, op), 3, 1, x, *extra_args)
-
-
-def check_num_cells(arg_name: str, value: object) -> tuple[int, ...]:
-    """The checked number of cells of a box, down and across."""
-    cells = ints_per_axis(arg_name, value, 2)
-    if math.prod(cells) >= 2**20:
-        rule = "fewer than 2**20 cells in all"
-        raise ArgumentError(arg_name, rule, cells, "A box has as many as it has outputs.")
-    return cells
-
-
-def check_spatial_scale(spatial_scale: object) -> float:
-    """`spatial_scale`, the factor by which box coordinates are multiplied, as a positive float."""
-    return _check_positive_number("spatial_scale", spatial_scale, "Pass 1 / 16, say.")
-
-
-def _check_positive_number(arg_name: str, value: object, hint: str) -> float:
-    return checked_float(arg_name, value, "a positive number", hint, lambda x: 0 < x < math.inf)

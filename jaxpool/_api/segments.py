@@ -3,99 +3,34 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
-from jax.typing import ArrayLike
 
-from jaxpool._api.regions import Result, call_with_auto_sharding
+from jaxpool._api.segment_arguments import checked_rows, checked_soft_rows
 from jaxpool._arguments.arrays import (
     ArrayArgument,
     MaskArgument,
-    as_array,
-    as_broadcast_mask,
-    as_integer_array,
-    checked_float,
-    concrete_values,
-    is_array,
     wrong_dtype_error,
 )
 from jaxpool._arguments.decorator import adds_e8m0fnu_in_float32, public
-from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sharding import check_unsharded
 from jaxpool._arguments.sizes import (
-    check_bool,
     check_choice,
-    check_fits_int32_indices,
-    checked_int,
-    static_sizes,
 )
-from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float, reduction_identity
-from jaxpool._kernels.segments import Segments, clip_segment_ids
+from jaxpool._kernels.dtypes import Kind, Ties, as_float, reduction_identity
+from jaxpool._kernels.segments import Segments
 from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._ops.soft_segments import SegmentSoftmax, apply_logsumexp
 
 
-class _Rows(NamedTuple):
-    """The segments of the rows of an array; `ids_and_mask` has the segment id of each row, and the mask, if any."""
-
-    segments: Segments
-    ids_and_mask: tuple[Array, ...]
-
-    def reduce(self, function: Callable[..., Array], x: Array, empty_value: ArrayLike) -> Array:
-        """`function(x, *ids_and_mask)`, with a row per segment, or `empty_value` if x has no rows."""
-        if 0 in (self.segments.count, x.shape[0]):
-            return jnp.full((self.segments.count, *x.shape[1:]), empty_value, x.dtype)
-        return self.call(function, x)
-
-    def call(self, function: Callable[..., Result], x: Array) -> Result:
-        """`function(x, *ids_and_mask)`, whose results have the axes of x, but other numbers of rows."""
-        return call_with_auto_sharding(function, 1, x.ndim - 1, x, *self.ids_and_mask)
-
-
-def _checked_rows(
-    x: ArrayArgument,
-    segment_ids: ArrayArgument,
-    num_segments: int | None,
-    where: MaskArgument,
-    indices_are_sorted: bool,
-) -> tuple[Array, _Rows]:
-    """x as an array, and the segments of its rows."""
-    x = as_array(x)
-    if x.ndim < 1:
-        hint = "Its rows are joined."
-        raise ArgumentError("x", "an array (N, ...)", x.ndim, hint, attribute="ndim")
-    check_fits_int32_indices("x", static_sizes(x.shape, (0,), min_size=0))
-    check_unsharded(x, 0, checks_types=False)
-    check_bool("indices_are_sorted", indices_are_sorted)
-    hint = "Pass the segment of each row of x as int32."
-    ids = as_integer_array("segment_ids", segment_ids, x.shape[:1], None, hint)
-    if num_segments is None:
-        concrete_ids = concrete_values(segment_ids)
-        if concrete_ids is None:
-            rule = "given where ids are traced or on several processes"
-            hint = "The largest id, which tells the number of segments, is not known here."
-            raise ArgumentError("num_segments", rule, None, hint)
-        num_segments = max(int(concrete_ids.max()) + 1, 0) if concrete_ids.size else 0
-    rule, hint = "None or an int from 0 to 2**31 - 1", "Pass the number of outputs."
-    count = checked_int("num_segments", num_segments, rule, hint, range(2**31), "Pass an int.")
-    # Kernels drop int32 ids that are out of range, so int32 ids need no clipping, which would read all ids once more.
-    int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
-    output_shape = count, *x.shape[1:]
-    mask = () if where is None else (as_broadcast_mask(where, x.shape, output_shape=output_shape),)
-    return x, _Rows(Segments(count, indices_are_sorted), (int32_ids, *mask))
-
-
 def _segment_extremum(kind: Kind, ties: Ties, *arguments: Any) -> Array:
-    """The maximum or minimum of each segment; `arguments` are those of `_checked_rows`."""
+    """The maximum or minimum of each segment; `arguments` are those of `checked_rows`."""
     check_choice("ties", ties, ("split", "first", "last"))
-    x, rows = _checked_rows(*arguments)
+    x, rows = checked_rows(*arguments)
     op = SegmentSelect(kind, ties, rows.segments)
     return rows.reduce(functools.partial(apply, op), x, reduction_identity(x.dtype, kind))
 
@@ -209,7 +144,7 @@ def segment_max_with_argmax(
       `scatter_max` of PyTorch Scatter, which also returns N for an empty segment.
     """
     check_choice("ties", ties, ("first", "last", "split"))
-    x, rows = _checked_rows(x, segment_ids, num_segments, where, indices_are_sorted)
+    x, rows = checked_rows(x, segment_ids, num_segments, where, indices_are_sorted)
     count, num_rows = rows.segments.count, x.shape[0]
     if 0 in (count, num_rows):
         y = jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
@@ -292,8 +227,8 @@ def segment_sum(
 
 
 def _segment_sum_or_mean(*arguments: Any, is_mean: bool) -> Array:
-    """The sum of the rows of each segment, or their mean; `arguments` are those of `_checked_rows`."""
-    x, rows = _checked_rows(*arguments)
+    """The sum of the rows of each segment, or their mean; `arguments` are those of `checked_rows`."""
+    x, rows = checked_rows(*arguments)
     if x.dtype == jnp.bool_ and not is_mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
@@ -315,26 +250,6 @@ def _num_rows_per_segment(segment_ids: Array, segments: Segments, *mask: Array) 
     row_mask = row_mask & mask[0] if mask else row_mask
     clamped_ids = lax.clamp(np.int32(0), segment_ids, np.int32(segments.count - 1))
     return segments.reduce(jax.ops.segment_sum, row_mask.astype(np.int32), clamped_ids)
-
-
-def _checked_soft_rows(
-    temperature: object, rescaling_hint: str, *arguments: Any
-) -> tuple[Array, _Rows, tuple[Segments, float]]:
-    """x as floats, its rows, and the segments and temperature of an op; `rescaling_hint` is for a temperature array."""
-    rule = "a finite number above 0"
-    if is_array(temperature) and not isinstance(temperature, np.generic):
-        raise ArgumentError(
-            "temperature", rule, temperature, rescaling_hint, TypeError, must_be_static=False
-        )
-    divisor = checked_float(
-        "temperature", temperature, rule, "Leave it out for 1.", lambda t: 0 < t < math.inf
-    )
-    x, rows = _checked_rows(*arguments)
-    float_x = as_float(x)
-    # XLA turns a division by a constant into a product with its inverse, which must be a normal number too.
-    info = jnp.finfo(accumulator_dtype(float_x.dtype))
-    divisor = min(max(divisor, float(info.tiny)), float(info.max) / 4)
-    return float_x, rows, (rows.segments, divisor)
 
 
 @public
@@ -376,7 +291,7 @@ def segment_softmax(
       `jraph.segment_softmax`, which may return NaN for a row whose id is out of range.
     """
     arguments = x, segment_ids, num_segments, where, indices_are_sorted
-    x, rows, settings = _checked_soft_rows(temperature, "Divide x by it instead.", *arguments)
+    x, rows, settings = checked_soft_rows(temperature, "Divide x by it instead.", *arguments)
     if 0 in (rows.segments.count, x.shape[0]):
         return jnp.zeros_like(x)
     return rows.call(functools.partial(apply, SegmentSoftmax(*settings)), x)
@@ -418,6 +333,6 @@ def segment_logsumexp(
     """
     rescaling_hint = "Divide x by it and multiply the result by it instead."
     arguments = x, segment_ids, num_segments, where, indices_are_sorted
-    x, rows, settings = _checked_soft_rows(temperature, rescaling_hint, *arguments)
+    x, rows, settings = checked_soft_rows(temperature, rescaling_hint, *arguments)
     identity = reduction_identity(x.dtype, "max")
     return rows.reduce(functools.partial(apply_logsumexp, *settings), x, identity)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import jax
 from jax import Array, lax
@@ -18,6 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Shape, Size, is_int
 
+Result = TypeVar("Result")  # an array or a tuple of arrays
 MeshAxes = tuple[tuple[str, ...], ...]  # the mesh axes that shard each of some array axes
 
 # The mesh axes of each axis of a pool's array, set by `jaxpool.sharded` inside a `jax.shard_map`, where types carry no
@@ -213,6 +214,24 @@ def check_unsharded(x: Array, *axes: int, checks_types: bool = True, arg_name: s
             names = sharding.mesh_axes[axis]
             hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."
         raise ArgumentError(arg_name, rule, spec, hint, shown_value=f"a spec of {spec}")
+
+
+def call_with_auto_sharding(
+    function: Callable[..., Result], num_new_axes: int, num_kept_axes: int, x: Array, *args: Array
+) -> Result:
+    """Call `function(x, *args)`; if the mesh has explicit axes, XLA chooses the shardings inside the function.
+
+    The result has `num_new_axes` unsharded axes, then the last `num_kept_axes` axes of x with the sharding of x.
+    """
+    meshes = [jax.typeof(array).sharding.mesh for array in (x, *args)]
+    context_mesh = jax.sharding.get_abstract_mesh()
+    mesh = next((m for m in (context_mesh, *meshes) if AxisType.Explicit in m.axis_types), None)
+    if mesh is None:
+        return function(x, *args)
+    spec = jax.typeof(x).sharding.spec[x.ndim - num_kept_axes :]
+    out_spec = PartitionSpec(*(None,) * num_new_axes, *spec)
+    with jax.sharding.use_abstract_mesh(mesh):
+        return jax.sharding.auto_axes(function, out_sharding=out_spec)(x, *args)
 
 
 def check_divisible(

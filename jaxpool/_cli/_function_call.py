@@ -17,7 +17,7 @@ from jaxpool._arguments.errors import name_function_in_errors
 from jaxpool._cli import UsageError, quote_text
 from jaxpool._cli._array import MAX_NUMBERS
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Window, make_window
+from jaxpool._geometry.window import AdaptiveWindow, Window, make_window
 
 # Functions that pool both axes of the array. The other functions get the array as an image (1, rows, columns, 1), which
 # may be the first of several arrays, and functions of segments as (rows, columns, 1).
@@ -48,7 +48,7 @@ class FunctionCall:
     record: Any
     array: np.ndarray
     arguments: dict[str, Any]
-    window: Window | None = None
+    window: Window | AdaptiveWindow | None = None
     pooling: FunctionCall | None = None
 
     @property
@@ -187,7 +187,9 @@ def _make_windowed_call(record: Any, array: np.ndarray, settings: dict[str, Any]
     shapes = {"x.shape": array.shape}
     if record.takes("output_shape"):
         with name_function_in_errors(record.name, **shapes):
-            window = adaptive_window(array.shape, settings["output_shape"], (0, 1))
+            window: Window | AdaptiveWindow = adaptive_window(
+                array.shape, settings["output_shape"], (0, 1)
+            )
     else:
         names = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")
         geometry = {name: settings[name] for name in names if name in settings}

@@ -1,14 +1,14 @@
 """Windows of a pool: `WindowArguments` are the arguments that determine them, a `Window` is the checked result.
 
 A `Window` has the pooled axes, input and output sizes, and the input position of every tap (element of a window).
-This module imports no JAX.
+An `AdaptiveWindow` is the `Window` of an adaptive pool. This module imports no JAX.
 """
 
 import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -120,15 +120,11 @@ class Axis:
         stop = min(self.out, max(num_low, (self.size + self.low - self.span) // self.stride + 1))
         return np.concatenate([np.arange(min(num_low + 1, self.out)), np.arange(stop, self.out)])
 
-    def starts(self) -> np.ndarray:
-        """The input position of the first tap of each window; negative in the low padding."""
-        return np.arange(self.out) * self.stride - self.low
-
     def tap_positions(self) -> np.ndarray:
         """The input position of each window element, one row per window; `size` for elements outside the input."""
         output, taps = np.arange(self.out)[:, None], np.arange(self.window)
         is_inside = (self.first_tap_inside(output) <= taps) & (taps <= self.last_tap_inside(output))
-        positions = self.starts()[:, None] + taps * self.dilation
+        positions = output * self.stride - self.low + taps * self.dilation
         return np.where(is_inside, positions, self.size).astype(np.int32)
 
     def num_taps_counted(self, out_index: Index) -> Index:
@@ -145,11 +141,58 @@ def replace_sizes(
     return tuple(size_of_axis.get(axis, size) for axis, size in enumerate(shape))
 
 
+def _max_adaptive_length(length: int, num_windows: int) -> int:
+    """The length of the longest of `num_windows` adaptive windows over `length` positions."""
+    # The longest window is the window that starts just before the end of a position.
+    gcd = math.gcd(length, num_windows)
+    return (length // gcd + 2 * (num_windows // gcd) - 2) // (num_windows // gcd)
+
+
 @dataclasses.dataclass(frozen=True)
-class Window:
+class AdaptiveAxis:
+    """One pooled axis with windows `[floor(o * size / out), ceil((o + 1) * size / out))` of almost equal lengths."""
+
+    axis: int
+    size: int
+    out: int
+    dilation = 1
+
+    @functools.cached_property
+    def window(self) -> int:
+        """The length of the longest window."""
+        return _max_adaptive_length(self.size, self.out)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether windows may overlap and differ in length. Patches of short windows are padded to the longest."""
+        return self.size % self.out > 0
+
+    @property
+    def max_position(self) -> int:
+        """Upper bound of positions in index arithmetic: the input size, plus the padded lengths of all windows."""
+        return self.size + self.out * self.window
+
+    @property
+    def max_overlap(self) -> int:
+        """Maximum number of windows over a position: the longest of `size` adaptive windows over `out` positions."""
+        return _max_adaptive_length(self.out, self.size)
+
+    def tap_positions(self) -> np.ndarray:
+        """The input position of each window element, one row per window; `size` after the end of a window."""
+        bounds = np.arange(self.out + 1) * self.size
+        starts, stops = bounds[:-1] // self.out, -(-bounds[1:] // self.out)
+        positions = starts[:, None] + np.arange(self.window)
+        return np.where(positions < stops[:, None], positions, self.size).astype(np.int32)
+
+
+AxisT = TypeVar("AxisT", Axis, AdaptiveAxis)
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows(Generic[AxisT]):
     """The pooled axes, in the order that defines flat indices and the first of ties. Hashable, static under jit."""
 
-    dims: tuple[Axis, ...]
+    dims: tuple[AxisT, ...]
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -176,6 +219,17 @@ class Window:
     def is_padded(self) -> bool:
         return any(dim.is_padded for dim in self.dims)
 
+    def pooled_shape(self, shape: Sequence[Size]) -> tuple[Size | int, ...]:
+        """The shape of the pool's output for an input of `shape`."""
+        return replace_sizes(shape, self.axes, self.output_shape)
+
+    def unpooled_shape(self, shape: Sequence[Size]) -> tuple[Size | int, ...]:
+        return replace_sizes(shape, self.axes, self.input_shape)
+
+
+class Window(Windows[Axis]):
+    """The windows of a pool with a window shape, strides, padding and dilation."""
+
     @property
     def has_overlap(self) -> bool:
         """Whether an input element can belong to more than one window."""
@@ -189,12 +243,20 @@ class Window:
         """Convert a flat row-major index within a window to one index per pooled axis."""
         return tuple(map(int, np.unravel_index(flat_tap, self.window_shape)))
 
-    def pooled_shape(self, shape: Sequence[Size]) -> tuple[Size | int, ...]:
-        """The shape of the pool's output for an input of `shape`."""
-        return replace_sizes(shape, self.axes, self.output_shape)
 
-    def unpooled_shape(self, shape: Sequence[Size]) -> tuple[Size | int, ...]:
-        return replace_sizes(shape, self.axes, self.input_shape)
+class AdaptiveWindow(Windows[AdaptiveAxis]):
+    """The windows of an adaptive pool."""
+
+    def as_window(self) -> Window:
+        """The `Window` of adjacent windows of equal lengths, which is the same if no axis is padded."""
+        dims = (Axis(d.axis, d.size, d.window, d.window, 1, 0, 0, d.out) for d in self.dims)
+        return Window(tuple(dims))
+
+    def padded_axes_first(self, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """A permutation that puts padded axes first, where gathers copy whole rows, and the inverse permutation."""
+        padded_axes = [dim.axis for dim in self.dims if dim.is_padded]
+        permutation = (*padded_axes, *(axis for axis in range(ndim) if axis not in padded_axes))
+        return permutation, tuple(permutation.index(axis) for axis in range(ndim))
 
 
 def _output_size(
@@ -267,7 +329,9 @@ def _checked_window(
     return window
 
 
-def check_int32_positions(window: Window, *, only_padded_axes: bool = False) -> None:
+def check_int32_positions(
+    window: Window | AdaptiveWindow, *, only_padded_axes: bool = False
+) -> None:
     """Raise unless int32 holds every position that windows cover; `only_padded_axes` skips axes without padding."""
     for dim in window.dims:
         if not fits_int32(dim.max_position) and (dim.is_padded or not only_padded_axes):
@@ -324,12 +388,4 @@ class WindowArguments:
 
     def window_over(self, shape: Sequence[int]) -> Window:
         """The checked `Window` over an array of `shape`. Raises `ArgumentError`."""
-        return make_window(
-            shape,
-            self.window_shape,
-            self.strides,
-            self.padding,
-            self.window_dilation,
-            self.ceil_mode,
-            self.axes,
-        )
+        return make_window(shape, **vars(self))

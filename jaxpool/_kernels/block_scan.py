@@ -61,7 +61,9 @@ def reduce_then_scan(
         return [join(*last, shifted=shifted, offsets=offsets), *last[1:]]
 
     def scan_totals(*totals: Any) -> Any:
-        return reduce_then_scan(join, fill, totals, axis, plan, reverse=reverse, spacing=spacing * length)
+        return reduce_then_scan(
+            join, fill, totals, axis, plan, reverse=reverse, spacing=spacing * length
+        )
 
     def replace_unless(is_earlier: IntArray, others: Sequence[Any]) -> list[Any]:
         """`others` where they precede the elements of `arrays`."""

@@ -11,10 +11,7 @@ from jax.typing import ArrayLike
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.dtypes import index_dtype, is_tied_with
-
-# Cells per axis that `add_cells_to_pixels` adds to a pixel per round (loop step). No pixel is in more cells if a box of
-# `roi_max_pool` has a pixel per cell. See "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
-CELLS_PER_ROUND = 2
+from jaxpool._plan.boxes import BoxMaxPlan
 
 
 class Cells(NamedTuple):
@@ -80,10 +77,9 @@ class _CoveringCells(NamedTuple):
     first_cell: Array
     num_cells: Array
 
-    @property
-    def num_rounds(self) -> Array:
-        """Number of rounds of `CELLS_PER_ROUND` cells that are needed to add a box to a tile, (tiles, K)."""
-        return -(-jnp.max(self.num_cells, 2) // CELLS_PER_ROUND)
+    def num_rounds(self, cells_per_round: int) -> Array:
+        """Number of rounds that add the cells of a box to a tile, (tiles, K)."""
+        return -(-jnp.max(self.num_cells, 2) // cells_per_round)
 
 
 def _covering_cells(starts: Array, ends: Array, num_tiles: int, tile_size: int) -> _CoveringCells:
@@ -98,16 +94,16 @@ def add_cells_to_pixels(
     cell_marks: Array,
     pixel_marks: Array,
     cells: Cells,
-    tile_shape: Sequence[int],
+    plan: BoxMaxPlan,
     batch_height_width: Sequence[int],
 ) -> Array:
     """Cotangent of images (B, H, W, C): a pixel adds dy of each cell that contains the pixel if their marks tie.
 
-    dy and `cell_marks` are (K, cells, cells, C), and `pixel_marks` is (B, H, W, C) or (B, H, W, 1). Each tile of
-    `tile_shape` pixels adds one box after another, in an order that depends only on the boxes.
+    dy and `cell_marks` are (K, cells, cells, C), and `pixel_marks` is (B, H, W, C) or (B, H, W, 1). Each tile
+    adds one box after another, in an order that depends only on the boxes, in rounds (loop steps) of a few cells.
     """
     batch, height, width = batch_height_width
-    tile_h, tile_w = tile_shape
+    (tile_h, tile_w), per_round = plan.tile_shape, plan.cells_per_step
     tiles_y, tiles_x = -(-height // tile_h), -(-width // tile_w)
     num_tiles = batch * tiles_y * tiles_x
     rows = _covering_cells(cells.top, cells.bottom, tiles_y, tile_h)
@@ -123,16 +119,18 @@ def add_cells_to_pixels(
         tile, pixel_marks = tile_args
         image, i, j = tile // (tiles_y * tiles_x), tile // tiles_x % tiles_y, tile % tiles_x
         row, column = (jax.tree.map(lambda a, k=k: a[k], b) for b, k in ((rows, i), (columns, j)))
-        rounds_across = columns.num_rounds[j]
-        rounds = jnp.where(cells.image_index == image, rows.num_rounds[i] * rounds_across, 0)
+        rounds_across = columns.num_rounds(per_round)[j]
+        rounds = jnp.where(
+            cells.image_index == image, rows.num_rounds(per_round)[i] * rounds_across, 0
+        )
         order = jnp.argsort(-rounds, stable=True).astype(np.int32)
 
         def add_one_round(round_index: Array, dx: Array) -> Array:
             def add_one_box(box_rank: Array, dx: Array) -> Array:
                 box = order[box_rank]
-                first_p = round_index // rounds_across[box] * CELLS_PER_ROUND
-                first_q = round_index % rounds_across[box] * CELLS_PER_ROUND
-                for u, v in np.ndindex(CELLS_PER_ROUND, CELLS_PER_ROUND):
+                first_p = round_index // rounds_across[box] * per_round
+                first_q = round_index % rounds_across[box] * per_round
+                for u, v in np.ndindex(per_round, per_round):
                     p, q = first_p + u, first_q + v
                     mask = (p < row.num_cells[box])[:, None] & (q < column.num_cells[box])[None, :]
                     i, j = row.first_cell[box] + p, column.first_cell[box] + q

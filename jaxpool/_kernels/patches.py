@@ -14,63 +14,68 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.typing import ArrayLike
 
-from jaxpool._geometry.adaptive import RaggedAxis
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import AdaptiveAxis, AdaptiveWindow
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, is_float
-from jaxpool._kernels.positions import IntArray, ragged_window_bounds, scaled_floor_division
-from jaxpool._plan.problem import gathers_windows, is_constant_table
+from jaxpool._kernels.positions import (
+    IntArray,
+    flat_position_of_tap,
+    int32_iota,
+    module_for_table,
+    scaled_floor_division,
+)
 
 
-def tap_axes(window: Window) -> tuple[int, ...]:
+def tap_axes(window: AdaptiveWindow) -> tuple[int, ...]:
     """Axes of the patches that hold the taps of a window, in the order of `window.axes`."""
     return slices.new_axes(window.axes)
 
 
-def patches_shape(input_shape: Sequence[int], window: Window) -> tuple[int, ...]:
+def patches_shape(input_shape: Sequence[int], window: AdaptiveWindow) -> tuple[int, ...]:
     """Shape of the patches of an array of `input_shape`."""
     sizes = [(dim.out, dim.window) for dim in window.dims]
     return slices.split_shape(input_shape, window.axes, sizes)
 
 
-def split_adjacent_windows(x: Array, window: Window) -> Array:
+def split_adjacent_windows(x: Array, window: AdaptiveWindow) -> Array:
     """Split each axis of adjacent windows into an axis of windows and an axis of taps.
 
     Each reshape splits one axis, because jax refuses to split several axes at once if the type of x has a sharding.
     """
     for dim in sorted(window.dims, key=operator.attrgetter("axis"), reverse=True):
-        x = lax.reshape(x, patches_shape(x.shape, Window((dim,))))
+        x = lax.reshape(x, patches_shape(x.shape, AdaptiveWindow((dim,))))
     return x
 
 
-def extract_patches(x: Array, window: Window, fill: ArrayLike) -> Array:
+def extract_patches(x: Array, window: AdaptiveWindow, fill: ArrayLike) -> Array:
     """Extract the windows of x, with `fill` for taps without an element. The map is linear in x if `fill` is 0."""
     v: Any = np.asarray(fill, x.dtype)[()]
     for dim in reversed(window.dims):  # first axis last, so that the largest gather copies rows
-        if isinstance(dim, RaggedAxis):
+        if dim.is_padded:
             x = jnp.take(x, _tap_positions(dim).reshape(-1), dim.axis, mode="fill", fill_value=v)
     return split_adjacent_windows(x, window)
 
 
-def add_up_patches(patches: Array, window: Window) -> Array:
-    """Transpose of `extract_patches`: add up all copies of each element."""
+def add_up_patches(patches: Array, window: AdaptiveWindow, gathered_axes: Sequence[int]) -> Array:
+    """Transpose of `extract_patches`: add up all copies of each element, along `gathered_axes` one by one."""
     for dim in sorted(window.dims, key=operator.attrgetter("axis")):
         patches = lax.collapse(patches, dim.axis, dim.axis + 2)
-        if not isinstance(dim, RaggedAxis):
+        if not dim.is_padded:
             continue
         read_copies = functools.partial(
             jnp.take, patches, axis=dim.axis, mode="fill", fill_value=0, unique_indices=True
         )
-        if gathers_windows(dim.max_overlap):
+        if dim.axis in gathered_axes:
             patches = functools.reduce(lax.add, map(read_copies, _indices_of_copies(dim)))
         else:
-            indices = _numpy_or_jax_numpy(dim).stack(_indices_of_copies(dim), 1)
+            indices = _module_for_tables(dim).stack(_indices_of_copies(dim), 1)
             patches = jnp.sum(read_copies(indices), axis=dim.axis + 1, dtype=patches.dtype)
     return patches
 
@@ -78,26 +83,50 @@ def add_up_patches(patches: Array, window: Window) -> Array:
 # Tables of positions are constants of the program, or are computed by the program where constants would be long.
 
 
-def _numpy_or_jax_numpy(dim: Axis) -> ModuleType:
-    """NumPy, or jax.numpy for an axis whose tables are too long for constants."""
-    return np if is_constant_table(max(dim.size, dim.out * dim.window)) else jnp
+def _module_for_tables(dim: AdaptiveAxis) -> ModuleType:
+    return module_for_table(max(dim.size, dim.out * dim.window))
 
 
-def _tap_positions(dim: RaggedAxis) -> IntArray:
+def window_starts_and_lengths(dim: AdaptiveAxis) -> tuple[IntArray, IntArray]:
+    """Start position and number of elements of each window along an axis."""
+    windows, fraction = int32_iota(dim.out), (dim.out + 1, dim.size, dim.out)
+    start = scaled_floor_division(windows, *fraction)
+    return start, scaled_floor_division(windows + 1, *fraction, dim.out - 1) - start
+
+
+def element_counts(window: AdaptiveWindow, y: Array) -> Array:
+    """The number of elements of each window in the dtype of y; a scalar if no axis is padded."""
+    if not window.is_padded:
+        return jnp.asarray(window.size, y.dtype)
+    counts = [window_starts_and_lengths(dim)[1].astype(y.dtype) for dim in window.dims]
+    return slices.outer_broadcast(jnp.multiply, counts, window.axes, y.ndim)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def position_of_tap(flat_tap: Array, window: AdaptiveWindow) -> Array:
+    """Position in the input of the element at `flat_tap`, whose axes are permuted to put padded axes first."""
+    ndim, starts = flat_tap.ndim, [window_starts_and_lengths(dim)[0] for dim in window.dims]
+    flat_tap = lax.transpose(flat_tap, window.padded_axes_first(ndim)[1])
+    pairs = zip(starts, window.axes, strict=True)
+    starts = [slices.reshape_along_axis(start, axis, ndim) for start, axis in pairs]
+    return flat_position_of_tap(flat_tap, window, starts)
+
+
+def _tap_positions(dim: AdaptiveAxis) -> IntArray:
     """Position of each tap of each window, one row per window; `dim.size` for taps without an element."""
-    xp = _numpy_or_jax_numpy(dim)
+    xp = _module_for_tables(dim)
     tap = xp.arange(dim.window, dtype=np.int32)
-    start, last_tap = ragged_window_bounds(dim, xp.arange(dim.out, dtype=np.int32)[:, None])
-    return xp.where(tap <= last_tap, start + tap, np.int32(dim.size))
+    start, length = (xp.expand_dims(each, 1) for each in window_starts_and_lengths(dim))
+    return xp.where(tap < length, start + tap, np.int32(dim.size))
 
 
-def _indices_of_copies(dim: RaggedAxis) -> list[IntArray]:
+def _indices_of_copies(dim: AdaptiveAxis) -> list[IntArray]:
     """Indices of all copies of each input position among the taps of all windows along an axis.
 
     Vector k of the list holds the index of copy k of every position, in the order of the windows. For a position with
     fewer copies, the index is out of bounds and differs from the index of every other position.
     """
-    xp = _numpy_or_jax_numpy(dim)
+    xp = _module_for_tables(dim)
     position = xp.arange(dim.size, dtype=np.int32)
     first_window = scaled_floor_division(position, dim.size, dim.out, dim.size)
     indices = []
@@ -111,18 +140,13 @@ def _indices_of_copies(dim: RaggedAxis) -> list[IntArray]:
     return indices
 
 
-def taps_inside_mask(window: Window, ndim: int) -> Array:
+def taps_inside_mask(window: AdaptiveWindow, ndim: int) -> Array:
     """Mask of the taps that hold elements, as before `split_adjacent_windows`, with size 1 along batch axes."""
-    masks = []
-    for dim in window.dims:
-        if isinstance(dim, RaggedAxis):
-            masks.append(_tap_positions(dim).reshape(-1) < dim.size)
-        else:
-            masks.append(_numpy_or_jax_numpy(dim).ones(dim.out * dim.window, bool))
+    masks = [_tap_positions(dim).reshape(-1) < dim.size for dim in window.dims]
     return slices.outer_broadcast(jnp.logical_and, masks, window.axes, ndim)
 
 
-def attains_max(patches: Array, y: Array, window: Window) -> Array:
+def attains_max(patches: Array, y: Array, window: AdaptiveWindow) -> Array:
     """Mask of the elements of `patches` that tie with the maximum y of their window."""
     maximum, mask = lax.expand_dims(y, tap_axes(window)), None
     if window.is_padded:
@@ -131,7 +155,7 @@ def attains_max(patches: Array, y: Array, window: Window) -> Array:
     return reducing.attains_extremum(patches, maximum, mask)
 
 
-def tap_of_max(patches: Array, y: Array, window: Window, ties: TieOrder) -> Array:
+def tap_of_max(patches: Array, y: Array, window: AdaptiveWindow, ties: TieOrder) -> Array:
     """Flat (row-major) tap of the maximum y of each window."""
     tied, axes = attains_max(patches, y, window), tap_axes(window)
 
@@ -144,7 +168,7 @@ def tap_of_max(patches: Array, y: Array, window: Window, ties: TieOrder) -> Arra
     return lax.select(jnp.isnan(y), first_or_last_tap(True), first_or_last_tap(False))
 
 
-def one_hot_of_tap(tap: Array, window: Window) -> Array:
+def one_hot_of_tap(tap: Array, window: AdaptiveWindow) -> Array:
     """Mask in the shape of the patches that is True at the flat (row-major) `tap` of each window."""
     axes = tap_axes(window)
     shape = patches_shape(tap.shape, window)

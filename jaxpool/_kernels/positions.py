@@ -16,8 +16,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.typing import ArrayLike
 
-from jaxpool._geometry.adaptive import RaggedAxis, ragged_first_permutation
-from jaxpool._geometry.window import Axis, Window, replace_sizes
+from jaxpool._geometry.window import AdaptiveWindow, Axis, Window, replace_sizes
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import accumulator_dtype
 from jaxpool._kernels.slices import Ints, unravel_index
@@ -30,10 +29,14 @@ IntArray = Any
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 
 
+def module_for_table(length: int) -> ModuleType:
+    """NumPy for a table that is a constant of the program, jax.numpy for a table too long for a constant."""
+    return np if is_constant_table(length) else jnp
+
+
 def int32_iota(num_values: int) -> IntArray:
     """`arange(num_values)` in int32: a NumPy constant, or a jax iota if a constant would be too long."""
-    xp: ModuleType = np if is_constant_table(num_values) else jnp
-    return xp.arange(num_values, dtype=np.int32)
+    return module_for_table(num_values).arange(num_values, dtype=np.int32)
 
 
 def all_window_indices(dim: Axis) -> IntArray:
@@ -91,19 +94,9 @@ def _binary_long_division(factor: Array, numerator: int, denominator: int, adden
     return add_and_carry(quotient, remainder, np.uint32(addend))[0].astype(np.int32)
 
 
-def ragged_window_bounds(dim: RaggedAxis, window_numbers: IntArray) -> tuple[IntArray, IntArray]:
-    """Start position of each window in `window_numbers`, and its last tap that is inside the input."""
-    fraction = dim.out + 1, dim.size, dim.out
-    start = scaled_floor_division(window_numbers, *fraction)
-    return start, scaled_floor_division(window_numbers + 1, *fraction, dim.out - 1) - start - 1
-
-
 def window_starts(dim: Axis) -> IntArray:
     """Position of the first tap of each window along an axis; negative in the low padding."""
-    indices = all_window_indices(dim)
-    if isinstance(dim, RaggedAxis):
-        return ragged_window_bounds(dim, indices)[0]
-    return indices * np.int32(dim.stride) - np.int32(dim.low)
+    return all_window_indices(dim) * np.int32(dim.stride) - np.int32(dim.low)
 
 
 def counts_along(
@@ -115,12 +108,12 @@ def counts_along(
     indices = window_indices(dim)
     if kind == "counted":
         return dim.num_taps_counted(indices).clip(1)
-    if isinstance(dim, RaggedAxis):
-        return (ragged_window_bounds(dim, indices)[1] + 1).clip(1)
     return dim.num_taps_inside(indices).clip(1)
 
 
-def flat_position_of_tap(flat_tap: Array, window: Window, starts: Sequence[IntArray]) -> Array:
+def flat_position_of_tap(
+    flat_tap: Array, window: Window | AdaptiveWindow, starts: Sequence[IntArray]
+) -> Array:
     """Position of the row-major `flat_tap` of each window.
 
     `starts[i]` holds the position of each window's first tap along axis i, negative in the low padding, and broadcasts
@@ -136,9 +129,8 @@ def flat_position_of_tap(flat_tap: Array, window: Window, starts: Sequence[IntAr
 
 @functools.partial(jax.jit, static_argnums=1)
 def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
-    """Position in the unpadded input of the element at `flat_tap`, whose axes are permuted to put ragged axes first."""
+    """Position in the unpadded input of the element at `flat_tap`."""
     ndim = flat_tap.ndim
-    flat_tap = lax.transpose(flat_tap, ragged_first_permutation(window, ndim)[1])
     starts = [slices.reshape_along_axis(window_starts(d), d.axis, ndim) for d in window.dims]
     return flat_position_of_tap(flat_tap, window, starts)
 

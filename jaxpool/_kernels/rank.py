@@ -14,7 +14,7 @@ from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.keys import min_or_max_key
 from jaxpool._kernels.positions import counts_along
 from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords
-from jaxpool._plan.rank_pool import Rank, position_of_rank, sorting_network
+from jaxpool._plan.rank_pool import Comparator, Rank, position_of_rank
 
 
 def num_elements_inside(window: Window, ndim: int) -> Array:
@@ -24,11 +24,15 @@ def num_elements_inside(window: Window, ndim: int) -> Array:
 
 
 def select_by_sorting_network(
-    value_per_tap: Sequence[Array], possible_positions: tuple[int, ...], window: Window, rank: Rank
+    value_per_tap: Sequence[Array],
+    network: Sequence[Comparator],
+    possible_positions: Sequence[int],
+    window: Window,
+    rank: Rank,
 ) -> Array:
     """Element of `rank` in each window, from a value per tap; `possible_positions` are its positions once sorted."""
     values = [*value_per_tap]
-    for low, high, needs_min, needs_max in sorting_network(len(values), possible_positions):
+    for low, high, needs_min, needs_max in network:
         a, b = values[low], values[high]
         values[low] = lax.min(a, b) if needs_min else a
         values[high] = lax.max(a, b) if needs_max else b

@@ -188,11 +188,7 @@ def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Reduction
 
 
 def num_tied_elements(
-    x: Array,
-    y: Array,
-    axes: Sequence[int],
-    mask: Array | None = None,
-    plan: ReductionPlan = DIRECT,
+    x: Array, y: Array, axes: Sequence[int], mask: Array | None, plan: ReductionPlan
 ) -> Array:
     """Number of elements where `mask` is True that tie with y, as uint32."""
     count = _num_tied_by_folding if plan.folds else attains_extremum

@@ -25,7 +25,6 @@ from jaxpool._kernels import slices, sums
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, index_dtype
 from jaxpool._kernels.rank import key_of_rank
 from jaxpool._kernels.split_ties import divide_by_num_tied
-from jaxpool._plan.problem import split_tap_loop
 
 State = tuple[Array, ...]
 UpdateState = Callable[[State, Array, Sequence[Array]], State]
@@ -40,9 +39,9 @@ class TapLoop:
     """
 
     window: Window
+    taps_per_step: int  # taps per iteration, to write the state rarely
     collapses_minor_axes: bool = False
     flat_taps: Sequence[int] | None = None
-    has_weights: bool = False  # the loop reads a weight per tap
 
     @property
     def ordered_taps(self) -> np.ndarray:
@@ -191,7 +190,7 @@ class TapLoop:
     def _loop_over_rows(self, update_fn: Callable[..., State], state: State, table: Array) -> State:
         """Fold `update_fn(state, *row)` over the rows of a table, several rows per loop step."""
         num_rows, num_columns = table.shape
-        num_steps, rows_per_step, rows_left = split_tap_loop(num_rows, has_weights=self.has_weights)
+        num_steps, rows_left = divmod(num_rows, self.taps_per_step)
 
         def process_rows(first_row: Array | np.int32, num_rows: int, state: State) -> State:
             for i in range(num_rows):
@@ -200,11 +199,12 @@ class TapLoop:
             return state
 
         def loop_step(step_number: Array, state: State) -> State:
-            return process_rows(step_number * np.int32(rows_per_step), rows_per_step, state)
+            first_row = step_number * np.int32(self.taps_per_step)
+            return process_rows(first_row, self.taps_per_step, state)
 
         if num_steps:
             state = lax.fori_loop(np.int32(0), np.int32(num_steps), loop_step, state)
-        return process_rows(np.int32(num_steps * rows_per_step), rows_left, state)
+        return process_rows(np.int32(num_rows - rows_left), rows_left, state)
 
 
 def key_of_rank_in_windows(

@@ -35,7 +35,7 @@ from jaxpool._kernels.slices import (
     where_or_zero,
 )
 from jaxpool._plan.max_pool import MaxPass, MaxPlan
-from jaxpool._plan.problem import Step, single_region
+from jaxpool._plan.problem import Step
 
 
 def edge_taps_inside(
@@ -205,11 +205,8 @@ def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
         return pad_to_region(tap.astype(dtype), fill=0)
 
     source = Source([index], [0], step.transposed_phases)
-    layout = pass_.layout
-    if layout.read_mode != "clamped":
-        layout = single_region(step.transposed_phases, extra_position=True)
     join_taps = functools.partial(functools.reduce, lax.max)
-    return run_pass(layout, step.axes, [source], tap_term, join_taps)
+    return run_pass(pass_.index_layout, step.axes, [source], tap_term, join_taps)
 
 
 def _gather_at_selected_pieces(x: Array, index: Array, pass_: MaxPass) -> Array:

@@ -23,8 +23,7 @@ from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import DType, Kind, accumulator_dtype, is_tied_with
 from jaxpool._kernels.positions import IntArray, window_starts
 from jaxpool._kernels.select import sum_where_selected
-from jaxpool._plan.max_pool import MaxPass
-from jaxpool._plan.problem import folds_sequentially
+from jaxpool._plan.max_pool import AxisFold, MaxPass, TieFolds
 
 BITS_PER_WORD = 32
 BitWords = tuple[Array, ...]
@@ -128,36 +127,32 @@ State = tuple[Array, ...]
 Join = Callable[[State, State], State]
 
 
-def _fold_axis(
-    state: State, join: Join, axis: int, num_taps: int, dilation: int, stride: int, num_windows: int
-) -> State:
-    """Join the elements of each of `num_windows` windows along an axis; a window has `num_taps` elements."""
+def _fold_axis(state: State, join: Join, fold: AxisFold) -> State:
+    """Join the elements of each window along an axis."""
 
     def state_at_tap(state: State, tap: int) -> State:
-        starts, outs, strides = [tap * dilation], [num_windows], [stride]
-        return tuple(slices.strided_slice(array, [axis], starts, outs, strides) for array in state)
+        starts, outs, strides = [tap * fold.dilation], [fold.num_windows], [fold.stride]
+        return tuple(slices.strided_slice(x, [fold.axis], starts, outs, strides) for x in state)
 
-    if folds_sequentially(num_taps, stride):
-        return functools.reduce(join, (state_at_tap(state, tap) for tap in range(num_taps)))
-    half = num_taps // 2
-    num_halves = (num_windows - 1) * stride + 1 + half * dilation
-    halves = _fold_axis(state, join, axis, half, dilation, 1, num_halves)
-    total = join(state_at_tap(halves, 0), state_at_tap(halves, half))
-    return join(total, state_at_tap(state, num_taps - 1)) if num_taps % 2 else total
+    if fold.halves is None:
+        return functools.reduce(join, (state_at_tap(state, tap) for tap in range(fold.num_taps)))
+    halves = _fold_axis(state, join, fold.halves)
+    total = join(state_at_tap(halves, 0), state_at_tap(halves, fold.num_taps // 2))
+    return join(total, state_at_tap(state, fold.num_taps - 1)) if fold.num_taps % 2 else total
 
 
 def _fold_covering_windows(
-    state: State, fills: Sequence[ArrayLike], window: Window, join: Join
+    state: State, fills: Sequence[ArrayLike], window: Window, join: Join, folds: TieFolds
 ) -> State:
     """Join the states of the windows that cover each input element; an element that no window covers gets `fills`."""
-    for dim in window.dims:
+    for dim, fold in zip(window.dims, folds.over_windows, strict=True):
 
         def pad(state: State, config: slices.PaddingConfig, axis: int = dim.axis) -> State:
             pairs = zip(state, fills, strict=True)
             return tuple(slices.pad(array, [axis], [config], fill) for array, fill in pairs)
 
         state = pad(state, (dim.span - 1, dim.span - 1, dim.stride - 1))
-        state = _fold_axis(state, join, dim.axis, dim.window, dim.dilation, 1, dim.covered_size)
+        state = _fold_axis(state, join, fold)
         state = pad(state, (-dim.low, -dim.used_high, 0))
     return state
 
@@ -173,15 +168,15 @@ def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False)
     return (lax.select(takes_b, b[0], a[0]), *totals)
 
 
-def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind) -> State:
+def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind, folds: TieFolds) -> State:
     """Totals of the arrays `sums` over the elements of each window that tie with the window's maximum or minimum."""
     identity = dtypes.comparison_dtype_identity(x.dtype, kind)
     fills: list[ArrayLike] = [identity, *[0] * len(sums)]
     pairs = zip((dtypes.to_comparison_dtype(x), *sums), fills, strict=True)
     state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
     join = functools.partial(_join_tied_sums, kind=kind)
-    for dim in reversed(window.dims):
-        state = _fold_axis(state, join, dim.axis, dim.window, dim.dilation, dim.stride, dim.out)
+    for fold in reversed(folds.over_taps):
+        state = _fold_axis(state, join, fold)
     return state[1:]
 
 
@@ -193,19 +188,31 @@ def _where_weights(x: Array, where: Array | None, dtype: DType) -> Array:
 
 
 def mean_of_tied_elements(
-    tangent: Array, x: Array, window: Window, kind: Kind, where: Array | None = None
+    tangent: Array,
+    x: Array,
+    window: Window,
+    kind: Kind,
+    folds: TieFolds,
+    where: Array | None = None,
 ) -> Array:
     """Mean of `tangent` over the elements of each window of x that tie with its maximum or minimum.
 
     `where` is True for elements that take part; all other tangents must be 0.
     """
     wide = tangent.astype(accumulator_dtype(tangent.dtype))
-    sums, counts = _sums_over_ties(x, (wide, _where_weights(x, where, wide.dtype)), window, kind)
+    terms = wide, _where_weights(x, where, wide.dtype)
+    sums, counts = _sums_over_ties(x, terms, window, kind, folds)
     return divide_by_num_tied(sums, counts).astype(tangent.dtype)
 
 
 def mean_of_tied_elements_transpose(
-    dy: Array, x: Array, y: Array, window: Window, kind: Kind, where: Array | None = None
+    dy: Array,
+    x: Array,
+    y: Array,
+    window: Window,
+    kind: Kind,
+    folds: TieFolds,
+    where: Array | None = None,
 ) -> Array:
     """Transpose of `mean_of_tied_elements`, where y is the pooled x.
 
@@ -213,10 +220,11 @@ def mean_of_tied_elements_transpose(
     cover the element.
     """
     wide = dy.astype(accumulator_dtype(dy.dtype))
-    (counts,) = _sums_over_ties(x, (_where_weights(x, where, wide.dtype),), window, kind)
+    weights = _where_weights(x, where, wide.dtype)
+    (counts,) = _sums_over_ties(x, (weights,), window, kind, folds)
     join = functools.partial(_join_tied_sums, kind=kind, keep_loser=True)
     state = (dtypes.to_comparison_dtype(y), divide_by_num_tied(wide, counts))
-    lowest, sums = _fold_covering_windows(state, (np.nan, 0), window, join)
+    lowest, sums = _fold_covering_windows(state, (np.nan, 0), window, join, folds)
     return slices.where_or_zero(is_tied_with(dtypes.to_comparison_dtype(x), lowest), sums).astype(
         dy.dtype
     )

@@ -14,8 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import ragged_first_permutation
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import AdaptiveWindow
 from jaxpool._kernels import patches, slices
 from jaxpool._kernels.bits import pack_bits, unpack_bits
 from jaxpool._kernels.dtypes import (
@@ -28,15 +27,15 @@ from jaxpool._kernels.dtypes import (
     reduction_identity,
 )
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
-from jaxpool._kernels.positions import gather_at_flat_index, input_position_of_tap
+from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.reduce import max_or_min_over_axes
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
-from jaxpool._ops.op import Op, Residual, problem_of
+from jaxpool._ops.op import Op, Residual, array_problem
 from jaxpool._ops.select_pool import SelectPool, pool_op
-from jaxpool._ops.sum_pool import SumPool, element_counts
-from jaxpool._plan.problem import Platform, barrier_of, is_ordinary_pool
+from jaxpool._ops.sum_pool import SumPool
+from jaxpool._plan.problem import Platform, barrier_of, gathered_axes, is_ordinary_pool
 from jaxpool._plan.reduce import plan_reduction
 
 
@@ -44,31 +43,29 @@ class PatchPool(Op):
     """Base class of adaptive pools over copied windows. Subclasses define `transpose`, which never scatters.
 
     `linear` is JAX's transpose of `transpose`: a scatter with unique indices. Patches and residuals are
-    transposed: axes with windows of unequal lengths are leading axes (`ragged_first_permutation`).
+    transposed: axes with padded windows are leading axes (`padded_axes_first`).
     """
 
-    window: Window
+    window: AdaptiveWindow
 
     def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         y = slices.zeros_like_with_sizes(x_dot, self.window.axes, self.window.output_shape)
         transpose_fn = functools.partial(self.transpose, platform, residual)
         return jax.linear_transpose(transpose_fn, y)((x_dot,))[0]
 
-    def transposed_window(self, ndim: int) -> Window:
+    def transposed_window(self, ndim: int) -> AdaptiveWindow:
         """The window of an array of rank `ndim` after `reorder_axes`."""
-        axis_order, _ = ragged_first_permutation(self.window, ndim)
-        dims = self.window.dims
-        return Window(
-            tuple(dataclasses.replace(dim, axis=axis_order.index(dim.axis)) for dim in dims)
-        )
+        _, new_axes = self.window.padded_axes_first(ndim)
+        dims = [dataclasses.replace(dim, axis=new_axes[dim.axis]) for dim in self.window.dims]
+        return AdaptiveWindow(tuple(dims))
 
     def reorder_axes(self, x: Array) -> Array:
-        """Move the axes with windows of unequal lengths to the front."""
-        return lax.transpose(x, ragged_first_permutation(self.window, x.ndim)[0])
+        """Move the axes with padded windows to the front."""
+        return lax.transpose(x, self.window.padded_axes_first(x.ndim)[0])
 
     def restore_axes(self, y: Array) -> Array:
         """Undo the axis permutation of `reorder_axes`."""
-        return lax.transpose(y, ragged_first_permutation(self.window, y.ndim)[1])
+        return lax.transpose(y, self.window.padded_axes_first(y.ndim)[1])
 
     def add_shares(
         self, share: Array, dtype: DType, is_selected: Array | None = None
@@ -79,14 +76,15 @@ class PatchPool(Op):
         dx = jnp.broadcast_to(expanded_share, patches.patches_shape(share.shape, window))
         if is_selected is not None:
             dx = slices.where_or_zero(is_selected, dx)
-        return (self.restore_axes(patches.add_up_patches(dx, window)).astype(dtype),)
+        dx = patches.add_up_patches(dx, window, gathered_axes(window))
+        return (self.restore_axes(dx).astype(dtype),)
 
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveSelect(PatchPool):
     """Adaptive max pool. Residual: the window index (tap) of the selected element; for ties "split" a bit per tap."""
 
-    window: Window
+    window: AdaptiveWindow
     ties: Ties | TieOrder
 
     def _extract(self, x: Array) -> Array:
@@ -94,11 +92,10 @@ class AdaptiveSelect(PatchPool):
         fill, window = reduction_identity(x.dtype, "max"), self.transposed_window(x.ndim)
         return patches.extract_patches(self.reorder_axes(x), window, fill)
 
-    def _maxima(self, platform: Platform, window: Window, x_patches: Array) -> Array:
+    def _maxima(self, platform: Platform, window: AdaptiveWindow, x_patches: Array) -> Array:
         """The maximum of each window of `x_patches`."""
         axes = patches.tap_axes(window)
-        plan = plan_reduction(problem_of(Window(()), x_patches, platform), axes, of_ties=False)
-        plan = dataclasses.replace(plan, use_float32=False)
+        plan = plan_reduction(array_problem(x_patches, platform), axes, of_ties=False)
         return lax.squeeze(max_or_min_over_axes(x_patches, axes, "max", plan=plan), axes)
 
     def value(self, platform: Platform, x: Array) -> Array:
@@ -136,14 +133,14 @@ class AdaptiveSelect(PatchPool):
 class AdaptiveMean(PatchPool):
     """Adaptive average pool. No residual."""
 
-    window: Window
+    window: AdaptiveWindow
     linear_in_x = True
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
         y = x.astype(accumulator_dtype(x.dtype))
         # The first axis is summed first: its gather copies whole rows, and later gathers read the sums.
         for dim in sorted(self.window.dims, key=operator.attrgetter("axis")):
-            y_patches = patches.extract_patches(y, Window((dim,)), 0)
+            y_patches = patches.extract_patches(y, AdaptiveWindow((dim,)), 0)
             y = jnp.sum(y_patches, axis=dim.axis + 1, dtype=y.dtype)
         return self._divide_sum(y).astype(x.dtype)
 
@@ -152,10 +149,10 @@ class AdaptiveMean(PatchPool):
         return self.add_shares(self.reorder_axes(share), dy.dtype)
 
     def _divide_sum(self, y: Array) -> Array:
-        return y / element_counts(self.window, "real", y)
+        return y / patches.element_counts(self.window, y)
 
 
-def _packed_axis(window: Window) -> int:
+def _packed_axis(window: AdaptiveWindow) -> int:
     """The axis of windows whose bits are packed, collapsed with the axis of taps after it."""
     dims = zip(window.dims, patches.tap_axes(window), strict=True)
     return max(dims, key=lambda pair: pair[0].out * pair[0].window)[1] - 1
@@ -164,23 +161,27 @@ def _packed_axis(window: Window) -> int:
 AdaptiveKind = Literal["max", "mean", "argmax"]
 
 
-def adaptive_max_op(window: Window, ties: Ties | TieOrder, *, saves_index: bool = False) -> Op:
+def adaptive_max_op(
+    window: AdaptiveWindow, ties: Ties | TieOrder, *, saves_index: bool = False
+) -> Op:
     """The op of an adaptive max pool. With `saves_index`, its residual is a window index, unless ties are split."""
     if not is_ordinary_pool(window):
         return AdaptiveSelect(window, ties)
     # For ties "last", `pool_op` may return a `Reduction`, whose index counts from the end of the window.
     if ties == "first" or ties == "split":
-        return pool_op(window, "max", ties, saves_index=saves_index)
-    return SelectPool(window, "max", ties)
+        return pool_op(window.as_window(), "max", ties, saves_index=saves_index)
+    return SelectPool(window.as_window(), "max", ties)
 
 
-def adaptive_avg_op(window: Window) -> Op:
+def adaptive_avg_op(window: AdaptiveWindow) -> Op:
     """The op of an adaptive average pool."""
-    return SumPool(window, "counted") if is_ordinary_pool(window) else AdaptiveMean(window)
+    if is_ordinary_pool(window):
+        return SumPool(window.as_window(), "counted")
+    return AdaptiveMean(window)
 
 
 def adaptive_max_pool_with_position(
-    window: Window, ties: Ties, x: Array, autodiff: Autodiff = "jvp"
+    window: AdaptiveWindow, ties: Ties, x: Array, autodiff: Autodiff = "jvp"
 ) -> tuple[Array, Array]:
     """The adaptive max pool, and the flat position of each maximum; the first position if `ties` is "split"."""
     op = adaptive_max_op(window, "first" if ties == "split" else ties, saves_index=True)
@@ -189,11 +190,11 @@ def adaptive_max_pool_with_position(
         _, tap = apply_with_residual(op, lax.stop_gradient(x), autodiff=autodiff)
     else:
         y, tap = apply_with_residual(op, x, autodiff=autodiff)
-    return y, input_position_of_tap(tap, window)
+    return y, patches.position_of_tap(tap, window)
 
 
 def adaptive_pool(
-    kind: AdaptiveKind, window: Window, ties: Ties, x: Array, autodiff: Autodiff = "jvp"
+    kind: AdaptiveKind, window: AdaptiveWindow, ties: Ties, x: Array, autodiff: Autodiff = "jvp"
 ) -> Any:
     """The adaptive max or mean pool of x; for "argmax" the maxima and their flat positions."""
     if kind == "argmax":

@@ -12,7 +12,6 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.typing import ArrayLike
 
-from jaxpool._geometry.window import Window
 from jaxpool._kernels.box_max import Cells, add_cells_to_pixels, fold_pixels_of_cells
 from jaxpool._kernels.box_mean import cell_bounds
 from jaxpool._kernels.dtypes import (
@@ -28,11 +27,10 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
 from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan
-from jaxpool._ops.op import Op, Residual, problem_of
-from jaxpool._plan.boxes import choose_tile_shape
+from jaxpool._ops.op import Op, Residual, array_problem
+from jaxpool._plan.boxes import BoxMaxPlan, plan_box_max
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scatter import scatters_in_order
-from jaxpool._plan.tuning import tuning_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +52,9 @@ class BoxMax(Op):
     def materialises_residual(self) -> bool:
         return self.ties == "split"
 
+    def _plan(self, platform: Platform, extra_args: Sequence[Array]) -> BoxMaxPlan:
+        return plan_box_max(platform, self.sizes[1:], extra_args[0].shape[0])
+
     def _box_cells(self, boxes: Array, image_index: Array) -> Cells:
         """Pixel bounds of the cells of all boxes. A box with a NaN or an invalid image index has empty cells."""
         corners = boxes_in_pixels(boxes, self.scale, rounds=True).T
@@ -74,9 +75,10 @@ class BoxMax(Op):
         extra_args: Sequence[Array],
         *cell_arrays: Array,
     ) -> Array:
-        cells, num_boxes = self._box_cells(*extra_args), extra_args[0].shape[0]
-        group_size = min(tuning_of(platform).boxes_per_loop, num_boxes)
-        return fold_pixels_of_cells(join_pixel, start, xs, cells, group_size, *cell_arrays)
+        cells, plan = self._box_cells(*extra_args), self._plan(platform, extra_args)
+        return fold_pixels_of_cells(
+            join_pixel, start, xs, cells, plan.boxes_per_group, *cell_arrays
+        )
 
     def value(self, platform: Platform, x: Array, *extra_args: Array) -> Array:
         def keep_larger(best: Array, inside: Array, position: Array, value: Array) -> Array:
@@ -148,7 +150,7 @@ class BoxMax(Op):
             share = self._split_tied(platform, residual, share)
         else:
             (cell_marks,) = saved_arrays
-            problem = problem_of(Window(()), dy, platform)
+            problem = array_problem(dy, platform)
             channels = problem.shape[-1]
             if scatters_in_order(platform, (count, channels), problem.is_sharded):
                 position = cell_marks.astype(np.int32)
@@ -161,7 +163,7 @@ class BoxMax(Op):
             pixel_marks = lax.iota(cell_marks.dtype, num_pixels)
             pixel_marks = pixel_marks.reshape(*self.sizes[1:], 1)
             pixel_marks = jnp.broadcast_to(pixel_marks, (*self.sizes, 1))
-        tile_shape = choose_tile_shape(platform, self.sizes[1:])
+        plan = self._plan(platform, extra_args)
         cells = self._box_cells(*extra_args)
-        dx = add_cells_to_pixels(share, cell_marks, pixel_marks, cells, tile_shape, self.sizes)
+        dx = add_cells_to_pixels(share, cell_marks, pixel_marks, cells, plan, self.sizes)
         return (dx.astype(dy.dtype),)

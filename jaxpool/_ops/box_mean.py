@@ -27,7 +27,6 @@ from jaxpool._ops.op import Arrays, Op
 from jaxpool._ops.ranged import T, amend_unless
 from jaxpool._plan import boxes as plans
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.tuning import LIMITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +215,7 @@ class BoxMean(Op):
         if box_levels:
             image_index = jnp.where(box_levels[0] == level_id, image_index, np.int32(-1))
         count = boxes.shape[0]
-        size = min(LIMITS.boxes_per_matmul, count)
+        size = plans.matmul_group_size(count)
         batch, *sizes = self.levels[level_id]
         groups = kernels.group_boxes_by_image(image_index, count, batch, size)
         boxes_of_slots = apply(TakeRows(), boxes, groups.box_of_slot, groups.slot_of_box)

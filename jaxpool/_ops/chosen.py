@@ -14,7 +14,7 @@ from jaxpool._kernels import rolled, select, slices
 from jaxpool._kernels.split_ties import mean_of_tied_taps, mean_of_tied_taps_transpose
 from jaxpool._ops.op import Op, Residual, problem_of
 from jaxpool._plan.max_pool import plan_one_pass
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, taps_per_loop_step
 from jaxpool._plan.rank_pool import merges_rows, plan_rank, unrolls_taps, uses_backward_loop
 
 
@@ -22,7 +22,8 @@ def make_tap_loop(
     window: Window, x: Array, platform: Platform, shape: slices.Ints | None = None
 ) -> rolled.TapLoop:
     """Return a loop over the taps (window indices) of a pool of x, or of an array of `shape` with the dtype of x."""
-    return rolled.TapLoop(window, merges_rows(problem_of(window, x, platform, shape)))
+    merges = merges_rows(problem_of(window, x, platform, shape))
+    return rolled.TapLoop(window, taps_per_loop_step(), merges)
 
 
 def fold_taps(

@@ -9,11 +9,10 @@ from typing import Literal
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window
 from jaxpool._kernels import scan
 from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast
 from jaxpool._ops.apply import apply
-from jaxpool._ops.op import Op, Residual, problem_of
+from jaxpool._ops.op import Op, Residual, array_problem
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scan import plan_scan
 
@@ -22,7 +21,7 @@ FirstOrLast = Literal["first", "last"]
 
 def _make_scan(platform: Platform, x: Array, axis: int, *, reverse: bool) -> scan.Scan:
     """A cumulative operation (scan) over x along `axis`."""
-    return scan.Scan(axis, reverse, plan_scan(problem_of(Window(()), x, platform)))
+    return scan.Scan(axis, reverse, plan_scan(array_problem(x, platform)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,8 +28,7 @@ from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_among_tied_taps, tie_bits_of_tap_values
 from jaxpool._ops.chosen import pick_selected, pick_selected_transpose
 from jaxpool._ops.op import Op, Residual
-from jaxpool._plan.problem import Platform, barrier_of
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.problem import Platform, barrier_of, taps_per_loop_step, unrolls_morphology
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Morphology(Op):
 
     @property
     def _is_large(self) -> bool:
-        return self.window.size > LIMITS.max_unrolled_morphology_taps
+        return not unrolls_morphology(self.window)
 
     @property
     def materialises_residual(self) -> bool:
@@ -90,7 +89,7 @@ class Morphology(Op):
 
     def _tap_loop(self, taps: Sequence[int] | None = None) -> rolled.TapLoop:
         """Return a loop over the window indices `taps`, by default over all indices."""
-        return rolled.TapLoop(self.window, flat_taps=taps, has_weights=True)
+        return rolled.TapLoop(self.window, taps_per_loop_step(has_weights=True), flat_taps=taps)
 
     def _planes_and_weights(self, x: Array, kernel: Array) -> tuple[Array, Array]:
         """The planes of x for `_tap_loop` (see `TapLoop`), and the kernel terms to add at each window index."""

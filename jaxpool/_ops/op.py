@@ -26,7 +26,7 @@ from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.slices import Ints, inlines_calls, is_sharded, store_arguments
-from jaxpool._plan.problem import Platform, Problem, barrier_of
+from jaxpool._plan.problem import ArrayProblem, Platform, Problem, barrier_of
 
 Arrays = Sequence[Array]
 Residual = Any  # a pytree of arrays
@@ -38,10 +38,16 @@ Params = tuple[tuple[str, Any], ...]  # the items of an equation's parameters
 is_partitioned = jax.make_user_context(False)
 
 
+def array_problem(x: Array, platform: Platform, shape: Ints | None = None) -> ArrayProblem:
+    """The `ArrayProblem` (input of a plan) of x, or of an array of `shape` with the dtype of x."""
+    sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
+    flags = {"is_sharded": is_sharded(x), "is_partitioned": is_partitioned.value}
+    return ArrayProblem(sizes, x.dtype.name, platform, **flags)
+
+
 def problem_of(window: Window, x: Array, platform: Platform, shape: Ints | None = None) -> Problem:
     """The `Problem` (input of a plan) of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
-    sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
-    return Problem(window, sizes, x.dtype.name, platform, is_sharded(x), is_partitioned.value)
+    return Problem(**vars(array_problem(x, platform, shape)), window=window)
 
 
 class Op:

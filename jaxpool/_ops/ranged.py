@@ -35,13 +35,7 @@ from jaxpool._kernels.slices import is_empty, reshape_along_axis
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Arrays, Op, Residual, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.problem import (
-    Platform,
-    Shape,
-    always_scales,
-    is_constant_table,
-    num_elements,
-)
+from jaxpool._plan.problem import Platform, always_scales, is_constant_table, num_batch_chunks
 from jaxpool._plan.tuning import tuning_of
 
 T = TypeVar("T")  # an array or a tuple of arrays
@@ -395,10 +389,7 @@ class RangeCheckedOp(Op):
         A result, or result i, has the length of `xs[i]` along the first axis. A length of 1 means a sum over the batch.
         """
         first = jax.tree.leaves(args)[0]
-        problem = problem_of(self.window, first, platform)
-        # A loop along a partitioned batch would make XLA gather the batch on every device.
-        is_split = 0 in self.window.axes or problem.is_sharded or problem.is_partitioned
-        num_chunks = 1 if is_split else num_batch_chunks(problem.shape, platform)
+        num_chunks = num_batch_chunks(problem_of(self.window, first, platform))
         if num_chunks == 1:
             return f(*args)
         length = first.shape[0] // num_chunks
@@ -446,16 +437,6 @@ def direct_if(
     if not tuning_of(platform).uses_loop_as_branch:
         return lax.cond(is_ok, direct, scaled)
     return amend_unless(platform, is_ok, lambda _: scaled(), direct())
-
-
-def num_batch_chunks(shape: Shape, platform: Platform) -> int:
-    """The number of chunks into which a batch is split, for an array of `shape`."""
-    max_elements = tuning_of(platform).max_chunk_elements
-    if None in shape or num_elements(shape) <= max_elements:
-        return 1
-    batch, example = int(shape[0] or 0), num_elements(shape[1:])
-    largest = min(batch - 1, int(max_elements // max(example, 1)))
-    return batch // next((part for part in range(largest, 0, -1) if batch % part == 0), 1)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -118,7 +118,8 @@ class RankPool(TapResidualPool):
             if count == window.size and not mask:
                 positions = plans.possible_positions(window, self.rank)
             terms = self._terms(key, *mask)
-            return rank.select_by_sorting_network(terms, positions, window, self.rank)
+            network = plans.sorting_network(count, positions)
+            return rank.select_by_sorting_network(terms, network, positions, window, self.rank)
         if self._is_median and mask:
             num_unmasked = SumPool(window).linear(platform, (), mask[0].astype(np.int32))
             k = plans.position_of_rank(self.rank, num_unmasked)
@@ -267,7 +268,7 @@ class KMax(Op):
         return jnp.take_along_axis(x_dot, index, axis=self.axis, mode="promise_in_bounds")
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        if self.count > tuning_of(platform).max_compared_positions:
+        if plans.scatters_positions(self.count, platform):
             return (scatter_at_sorted(dy, index, self.axis, self.size),)
         # Comparing positions vectorises, but the program grows with `count`.
         positions = int32_iota(self.size).astype(index.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window, replace_sizes
+from jaxpool._geometry.window import replace_sizes
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float, is_float
@@ -17,7 +17,7 @@ from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.op import Arrays, Op, Residual, problem_of
+from jaxpool._ops.op import Arrays, Op, Residual, array_problem
 from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._plan.reduce import ReductionPlan, plan_reduction
 
@@ -42,7 +42,7 @@ class Reduction(Op):
         return self.ties == "split"
 
     def _plan(self, platform: Platform, x: Array, *, of_ties: bool) -> ReductionPlan:
-        return plan_reduction(problem_of(Window(()), x, platform), self.axes, of_ties=of_ties)
+        return plan_reduction(array_problem(x, platform), self.axes, of_ties=of_ties)
 
     def value(self, platform: Platform, x: Array, mask: Array | None = None) -> Array:
         plan = self._plan(platform, x, of_ties=False)

@@ -7,7 +7,6 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window
 from jaxpool._kernels import keys
 from jaxpool._kernels import segments as kernels
 from jaxpool._kernels.bits import pack_bits, unpack_bits
@@ -27,7 +26,7 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
-from jaxpool._ops.op import Arrays, Op, Residual, is_partitioned, problem_of
+from jaxpool._ops.op import Arrays, Op, Residual, array_problem, is_partitioned
 from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._plan.scatter import counts_ties_in_branch, scatters_to_rows
 from jaxpool._plan.tuning import tuning_of
@@ -123,7 +122,7 @@ class SegmentSelect(Op):
         def ones(bits: Array, ids: Array) -> Array:
             return lax.full_like(extrema, 1, np.int32)
 
-        if not counts_ties_in_branch(platform, problem_of(Window(()), x, platform).shape):
+        if not counts_ties_in_branch(platform, array_problem(x, platform).shape):
             return count_ties(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
         identity = comparison_dtype_identity(x.dtype, self.kind)
@@ -149,7 +148,7 @@ class SegmentSelect(Op):
             wide_dy, tied = dy.astype(accumulator_dtype(dy.dtype)), unpack_bits(bits, num_rows, 0)
             share = materialise(barrier_of(platform), _divide, wide_dy, num_tied).astype(dy.dtype)
             return (jnp.where(tied, kernels.gather_value_or_zero(share, ids), 0),)
-        row, problem = residual[1], problem_of(Window(()), dy, platform)
+        row, problem = residual[1], array_problem(dy, platform)
         shape = (num_rows, *problem.shape[1:])
         if scatters_to_rows(platform, shape, self.segments.count, problem.is_sharded):
             return (scatter_in_order(dy, indices_to_positions(row, num_rows), [0], [num_rows]),)

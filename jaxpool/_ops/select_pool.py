@@ -136,12 +136,14 @@ class FindTiesPool(MaxPool):
 
     def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         x, _, *mask = residual
-        return split_ties.mean_of_tied_elements(x_dot, x, self.window, self.kind, *mask)
+        folds = plans.plan_tie_folds(self.window)
+        return split_ties.mean_of_tied_elements(x_dot, x, self.window, self.kind, folds, *mask)
 
     def transpose(self, platform: Platform, residual: Residual, dy: Array) -> tuple[Array]:
         x, y, *mask = residual
+        folds = plans.plan_tie_folds(self.window)
         transpose_fn = split_ties.mean_of_tied_elements_transpose
-        return (transpose_fn(dy, x, y, self.window, self.kind, *mask),)
+        return (transpose_fn(dy, x, y, self.window, self.kind, folds, *mask),)
 
 
 @dataclasses.dataclass(frozen=True)

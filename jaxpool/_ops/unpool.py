@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from jax import Array
 
-from jaxpool._geometry.window import Window, replace_sizes
+from jaxpool._geometry.window import replace_sizes
 from jaxpool._kernels import positions
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Op, array_problem
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scatter import flattens_scatter, scatters_in_order
 
@@ -47,7 +47,7 @@ class Unpool(Op):
 
     def _functions(self, platform: Platform, y: Array) -> tuple[Callable[..., Array], ...]:
         """Functions that scatter to any positions, scatter to distinct positions, and gather, for y or dx."""
-        problem = problem_of(Window(()), y, platform)
+        problem = array_problem(y, platform)
         output_shape = replace_sizes(problem.shape, self.axes, self.sizes)
         # With distinct positions, the order in which `scatter_in_order` writes does not matter.
         if scatters_in_order(platform, output_shape, problem.is_sharded):

@@ -1,5 +1,6 @@
 """Plans of RoI pooling: how the grid cells of boxes read pixels, and how cotangents of cells reach the pixels."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -8,11 +9,27 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 
-def choose_tile_shape(platform: Platform, image_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Rows and columns of the tile that one loop of the backward pass of an RoI max pool adds cotangents to."""
+@dataclasses.dataclass(frozen=True)
+class BoxMaxPlan:
+    """Loops of an RoI max pool. One loop of the backward pass adds cotangents of cells to the pixels of one tile."""
+
+    boxes_per_group: int  # a loop of the forward pass reads the pixels of one group
+    tile_shape: tuple[int, ...]
+    # Cells per axis that one step of a backward loop adds. A pixel is in no more if a box has a pixel per cell.
+    cells_per_step: int
+
+
+def plan_box_max(platform: Platform, image_shape: tuple[int, ...], num_boxes: int) -> BoxMaxPlan:
+    """The plan of an RoI max pool of `num_boxes` boxes of images of `image_shape`."""
     tuning = TUNING[platform]
     limits = zip((tuning.tile_rows, tuning.tile_columns), image_shape, strict=True)
-    return tuple(size if limit == NEVER else int(limit) for limit, size in limits)
+    tile_shape = tuple(size if limit == NEVER else int(limit) for limit, size in limits)
+    return BoxMaxPlan(min(tuning.boxes_per_loop, num_boxes), tile_shape, LIMITS.cells_per_round)
+
+
+def matmul_group_size(num_boxes: int) -> int:
+    """Number of boxes of an RoI mean pool per matrix product."""
+    return min(LIMITS.boxes_per_matmul, num_boxes)
 
 
 def gathers_pixels(platform: Platform, num_samples: int | None) -> bool:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import max_elements_per_position, window_access
@@ -56,6 +56,13 @@ class MaxPass:
     # Whether a clamped pass of a maximum repeats elements at the ends of an axis, instead of padding them
     repeats_ends: bool = False
 
+    @property
+    def index_layout(self) -> Layout:
+        """The layout of the pass that computes the selected index before the step from the index after the step."""
+        if self.layout.read_mode == "clamped":
+            return self.layout
+        return single_region(self.step.transposed_phases, extra_position=True)
+
 
 @dataclasses.dataclass(frozen=True)
 class MaxPlan:
@@ -89,6 +96,47 @@ class ScatterPlan:
     permutation: tuple[int, ...] = ()  # permutation of x before the instructions; () for none
 
 
+@dataclasses.dataclass(frozen=True)
+class AxisFold:
+    """Join the elements of each of `num_windows` windows along an axis one by one, or join its two `halves` first."""
+
+    axis: int
+    num_taps: int
+    dilation: int
+    stride: int
+    num_windows: int
+    halves: "AxisFold | None"
+
+
+class TieFolds(NamedTuple):
+    """Folds of a pool with large windows and ties "split", one per axis."""
+
+    over_taps: Sequence[AxisFold]  # of a window
+    over_windows: Sequence[AxisFold]  # that cover an element
+
+
+def _plan_axis_fold(
+    axis: int, num_taps: int, dilation: int, stride: int, num_windows: int
+) -> AxisFold:
+    halves, half = None, num_taps // 2
+    if num_taps > max(LIMITS.max_sequential_fold_taps, stride):
+        num_halves = (num_windows - 1) * stride + 1 + half * dilation
+        halves = _plan_axis_fold(axis, half, dilation, 1, num_halves)
+    return AxisFold(axis, num_taps, dilation, stride, num_windows, halves)
+
+
+def plan_tie_folds(window: Window) -> TieFolds:
+    """The folds over the elements of windows, and over all windows that cover an element."""
+    taps = [(dim.axis, dim.window, dim.dilation, dim.stride, dim.out) for dim in window.dims]
+    windows = [(dim.axis, dim.window, dim.dilation, 1, dim.covered_size) for dim in window.dims]
+    return TieFolds(*[[_plan_axis_fold(*each) for each in dims] for dims in (taps, windows)])
+
+
+def saves_tie_bits(window: Window) -> bool:
+    """Whether a pool with ties "split" saves one bit per window element, not x and y, for its backward pass."""
+    return window.size <= LIMITS.max_mask_taps
+
+
 def choose_residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
     """What a max or min pool saves for the backward pass on `platform`; `split` is True if ties share cotangents.
 
@@ -102,7 +150,7 @@ def choose_residual(window: Window, *, split: bool, platform: Platform = "portab
         return "rank"
     if not split:
         return "input" if _can_scatter(window, TUNING[platform].max_scatter_window) else "tap"
-    return "bits" if window.size <= LIMITS.max_mask_taps else "arrays"
+    return "bits" if saves_tie_bits(window) else "arrays"
 
 
 def uses_select_and_scatter(problem: Problem) -> bool:

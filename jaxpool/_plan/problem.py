@@ -1,4 +1,4 @@
-"""`Problem`, the input of every plan, and the parts of plans: steps of a maximum, and layouts of passes. Without JAX.
+"""Inputs of plans, `ArrayProblem` and `Problem`, and parts of plans: steps of a maximum, layouts of passes. No JAX.
 
 A step takes the maximum of a few pieces of a window. Each piece is a shifted view of the previous step's result. Pieces
 may overlap, because a maximum is idempotent. For example, a window of 13 taps takes two steps:
@@ -28,8 +28,7 @@ from jaxpool._geometry.access import (
     whole_region,
     window_access,
 )
-from jaxpool._geometry.adaptive import RaggedAxis
-from jaxpool._geometry.window import Axis, Window, replace_sizes
+from jaxpool._geometry.window import AdaptiveWindow, Axis, Window, replace_sizes
 from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
 # The tap by which clamped passes mark elements outside the array
@@ -52,13 +51,13 @@ def num_elements(shape: Shape) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
-    """A pool over an array of `shape`; axes that `jax.vmap` adds are not part of the shape."""
+class ArrayProblem:
+    """An array of `shape` on a platform; axes that `jax.vmap` adds are not part of the shape."""
 
-    window: Window
     shape: Shape
     dtype: str
     platform: Platform
+    _: dataclasses.KW_ONLY
     # True if the type of the array has a sharding over explicit mesh axes. Types carry no automatic mesh axes.
     is_sharded: bool = False
     # True if XLA may partition the array over devices, even if the array's type has no sharding.
@@ -89,6 +88,13 @@ class Problem:
         return 32 if self.is_low_precision else self.bits
 
 
+@dataclasses.dataclass(frozen=True)
+class Problem(ArrayProblem):
+    """A pool over an array."""
+
+    window: Window
+
+
 def row_size(shape: Shape, axes: Sequence[int]) -> float:
     """Number of contiguous elements per position of `axes`: the product of all later sizes; infinite if symbolic."""
     return num_elements(shape[max(axes, default=-1) + 1 :])
@@ -99,10 +105,9 @@ def nbytes(shape: Shape, bits: int) -> float:
     return num_elements(shape) * bits / 8
 
 
-def is_ordinary_pool(window: Window) -> bool:
+def is_ordinary_pool(window: AdaptiveWindow) -> bool:
     """Whether an adaptive pool has windows of equal length that are short enough to unroll."""
-    is_ragged = any(isinstance(dim, RaggedAxis) for dim in window.dims)
-    return not is_ragged and max(window.window_shape) <= LIMITS.max_adaptive_taps
+    return not window.is_padded and max(window.window_shape) <= LIMITS.max_adaptive_taps
 
 
 def always_scales(problem: Problem) -> bool:
@@ -120,9 +125,23 @@ def always_scales(problem: Problem) -> bool:
     return all(0 < num_elements(shape) < 1 << 31 for shape in shapes)
 
 
-def gathers_windows(num_windows: int) -> bool:
-    """Whether the `num_windows` windows that cover an element are gathered one by one, instead of summed as a block."""
-    return num_windows <= LIMITS.max_gathered_windows
+def num_batch_chunks(problem: Problem) -> int:
+    """The number of chunks into which a soft pool splits the batch.
+
+    A loop along a partitioned batch would make XLA gather the batch on every device.
+    """
+    shape, max_elements = problem.shape, problem.tuning.max_chunk_elements
+    is_split = 0 in problem.window.axes or problem.is_sharded or problem.is_partitioned
+    if is_split or None in shape or num_elements(shape) <= max_elements:
+        return 1
+    batch, example = int(shape[0] or 0), num_elements(shape[1:])
+    largest = min(batch - 1, int(max_elements // max(example, 1)))
+    return batch // next((part for part in range(largest, 0, -1) if batch % part == 0), 1)
+
+
+def gathered_axes(window: AdaptiveWindow) -> list[int]:
+    """Axes along which the windows that cover an element are gathered one by one, instead of summed as a block."""
+    return [dim.axis for dim in window.dims if dim.max_overlap <= LIMITS.max_gathered_windows]
 
 
 def is_constant_table(length: float) -> bool:
@@ -130,16 +149,14 @@ def is_constant_table(length: float) -> bool:
     return length <= LIMITS.max_constant_entries
 
 
-def split_tap_loop(num_taps: int, *, has_weights: bool) -> tuple[int, int, int]:
-    """Iterations of a loop over the elements of a window, elements per iteration, and elements left after the loop."""
-    taps_per_step = LIMITS.weighted_taps_per_loop_step if has_weights else LIMITS.taps_per_loop_step
-    whole, rest = divmod(num_taps, taps_per_step)
-    return whole, taps_per_step, rest
+def taps_per_loop_step(*, has_weights: bool = False) -> int:
+    """Elements of a window per iteration of a loop over them; `has_weights` is True if each has a weight."""
+    return LIMITS.weighted_taps_per_loop_step if has_weights else LIMITS.taps_per_loop_step
 
 
-def folds_sequentially(num_taps: int, stride: int) -> bool:
-    """Whether `num_taps` window elements are combined one by one: if there are few, or not more than `stride`."""
-    return num_taps <= max(LIMITS.max_sequential_fold_taps, stride)
+def unrolls_morphology(window: Window) -> bool:
+    """Whether grey morphology is unrolled over the elements of its kernel, instead of a loop."""
+    return window.size <= LIMITS.max_unrolled_morphology_taps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,29 +208,38 @@ def make_step(dims: Sequence[Axis], piece_taps: int = 1) -> Step:
 def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
     """The steps along one axis; `tap_stride` is the difference in flat index between adjacent window elements.
 
-    Windows with little overlap take one step. Pieces are computed only at the positions that the next step reads.
+    Windows with little overlap take one step. Otherwise each step joins pieces to longer pieces, until a piece is a
+    window. Results of a step start at multiples of a spacing. The spacing of windows is the stride. That of pieces is
+    the greatest common divisor of the next step's spacing and of the starts of the pieces that the next step joins:
+
+        window 36, stride 2     [a        ][b        ] ... [f        ]      6 pieces of 6 that start at 0, 6, ..., 30
+                                   [a        ][b        ] ... [f        ]   the next window, 2 positions later
+                                                                            pieces start at multiples of 2
     """
     num_steps = next(n for n in itertools.count(1) if tuning.pieces_per_step**n >= dim.window)
     num_pieces = next(n for n in range(1, tuning.pieces_per_step + 1) if n**num_steps >= dim.window)
     if dim.window <= min(num_steps * num_pieces * dim.stride, tuning.max_pass_taps):
         return [make_step([dim], tap_stride)]
-    all_starts, lengths = [], [1]
-    while (length := lengths[-1]) < dim.window:
+    pieces: list[
+        tuple[int, list[int]]
+    ] = []  # for each step, length and starts of the pieces that it joins
+    length = 1
+    while length < dim.window:
         span = min(num_pieces * length, dim.window)
-        all_starts.append([min(start, span - length) for start in range(0, span, length)])
-        lengths.append(span)
-    grids = [dim.stride]
-    for each in reversed(all_starts[1:]):
-        grids.insert(0, math.gcd(grids[0], *[start * dim.dilation for start in each]))
-    grids.insert(0, 1)
-    steps, size, low = [], dim.size, dim.low
-    for each, length, grid, apart in zip(all_starts, lengths, grids, grids[1:], strict=False):
-        piece_span = (each[-1] + length - 1) * dim.dilation + 1
-        out = (dim.covered_size - piece_span) // apart + 1
-        pairs = tuple((start * dim.dilation // grid - low, start * tap_stride) for start in each)
-        access = AxisAccess(pairs, apart // grid, size, out)
+        pieces.append((length, [min(start, span - length) for start in range(0, span, length)]))
+        length = span
+    spacings = [dim.stride]
+    for _, starts in reversed(pieces[1:]):
+        spacings.insert(0, math.gcd(spacings[0], *[start * dim.dilation for start in starts]))
+    steps, size, low, last_spacing = [], dim.size, dim.low, 1
+    for (length, starts), spacing in zip(pieces, spacings, strict=True):
+        span = (starts[-1] + length - 1) * dim.dilation + 1
+        out = (dim.covered_size - span) // spacing + 1
+        offsets = [start * dim.dilation // last_spacing - low for start in starts]
+        pairs = tuple(zip(offsets, [start * tap_stride for start in starts], strict=True))
+        access = AxisAccess(pairs, spacing // last_spacing, size, out)
         steps.append(Step((dim.axis,), (access,), length * tap_stride))
-        size, low = out, 0
+        size, low, last_spacing = out, 0, spacing
     return steps
 
 
@@ -276,7 +302,7 @@ def single_region(
     return Layout(read_mode, tuple(map(whole_region, phases, extra_positions)))
 
 
-def barrier_between_passes(problem: Problem) -> BarrierKind:
+def barrier_between_passes(problem: ArrayProblem) -> BarrierKind:
     """The kind of barrier that makes XLA store the results of passes. XLA cannot merge axes that are partitioned."""
     is_one_device = not (problem.is_sharded or problem.is_partitioned)
     has_clamped_reads = problem.tuning.clamps_reads and is_one_device
@@ -317,7 +343,7 @@ def multi_region(
     return Layout(read_mode, tuple(map(split_axis, zip(*sources, strict=True))))
 
 
-def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
+def fits_tables(problem: ArrayProblem, phases: Iterable[Phases]) -> bool:
     """Whether elements may be gathered through tables: sizes are known and fit, and the type has no sharding."""
     if None in problem.shape or problem.is_sharded:
         return False

@@ -38,6 +38,11 @@ def merges_rows(problem: Problem) -> bool:
     return not problem.is_sharded and 1 < row < problem.tuning.min_tap_loop_row
 
 
+def scatters_positions(num_selected: int, platform: Platform) -> bool:
+    """Whether cotangents of the largest elements are scattered, instead of comparing positions with each of them."""
+    return num_selected > TUNING[platform].max_compared_positions
+
+
 def _merge_exchange(count: int) -> Iterator[tuple[int, int]]:
     """Pairs that Batcher's merge exchange sort of `count` elements compares (Knuth 5.2.2, algorithm M)."""
     top = p = 1 << max(0, (count - 1).bit_length() - 1)

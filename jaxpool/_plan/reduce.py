@@ -5,9 +5,9 @@ import math
 from collections.abc import Sequence
 
 from jaxpool._plan.problem import (
+    ArrayProblem,
     BarrierKind,
     Platform,
-    Problem,
     Shape,
     barrier_of,
     num_elements,
@@ -44,14 +44,14 @@ class ReductionPlan:
     finds_nan_by_sum: bool = False
 
 
-def plan_reduction(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> ReductionPlan:
+def plan_reduction(problem: ArrayProblem, axes: Sequence[int], *, of_ties: bool) -> ReductionPlan:
     """The plan of a reduction over `axes`. `of_ties` is True if the reduction counts ties or finds their indices."""
     use_float32 = reduces_as_floats(problem.platform, problem.shape, axes)
     folds = plan_folds(problem, axes, of_ties=of_ties)
     return ReductionPlan(folds, use_float32, problem.tuning.loses_nan)
 
 
-def plan_folds(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> tuple[Fold, ...]:
+def plan_folds(problem: ArrayProblem, axes: Sequence[int], *, of_ties: bool) -> tuple[Fold, ...]:
     """The folds that precede a reduction over `axes`, in order. `of_ties` is True if the reduction counts ties.
 
     The first axis that is long enough is folded, because its contiguous rows are longest, and a short axis completely.

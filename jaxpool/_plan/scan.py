@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxpool._plan.problem import BarrierKind, Problem, barrier_of, num_elements
+from jaxpool._plan.problem import ArrayProblem, BarrierKind, barrier_of, num_elements
 from jaxpool._plan.tuning import NEVER
 
 
@@ -15,7 +15,9 @@ class ScanPlan:
     uses_keys: bool = False  # True to compare floats as order-preserving integers
     # Elements: an axis is cut into blocks of at least this length. Separate passes scan the totals of the blocks.
     min_block_size: float = NEVER
-    reduces_first: bool = False  # True to compute the totals of blocks first, and to store no scanned block
+    reduces_first: bool = (
+        False  # True to compute the totals of blocks first, and to store no scanned block
+    )
 
     def pass_distances(self, size: int) -> list[range]:
         """Offsets of the earlier elements that each pass combines with an element, for an axis of length `size`."""
@@ -45,7 +47,7 @@ class ScanPlan:
         return size if size <= 2 * length else length
 
 
-def plan_scan(problem: Problem) -> ScanPlan:
+def plan_scan(problem: ArrayProblem) -> ScanPlan:
     """The plan of a running maximum or minimum. An array with a sharding in its type is not cut into blocks."""
     tuning, shape = problem.tuning, problem.shape
     allows_blocks = not problem.is_sharded and None not in shape and num_elements(shape) > 0

@@ -5,7 +5,7 @@ import functools
 from typing import Literal
 
 from jaxpool._arguments.sizes import fits_int32
-from jaxpool._plan.problem import Platform, Problem, Shape, num_elements
+from jaxpool._plan.problem import ArrayProblem, Platform, Shape, num_elements
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 
@@ -15,7 +15,7 @@ def scatters_in_order(platform: Platform, shape: Shape, is_sharded: bool) -> boo
     return fits_flat and TUNING[platform].has_ordered_scatters
 
 
-def flattens_scatter(problem: Problem, output_shape: Shape) -> bool:
+def flattens_scatter(problem: ArrayProblem, output_shape: Shape) -> bool:
     """Whether a scatter into the array of `output_shape` has one flat position per element, and no batch axes."""
     fits_flat = all(fits_int32(num_elements(shape)) for shape in (problem.shape, output_shape))
     is_on_devices = problem.is_sharded or problem.is_partitioned

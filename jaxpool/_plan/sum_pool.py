@@ -190,27 +190,28 @@ def _split_long_window(dim: Axis, max_taps: int) -> tuple[AxisAccess, AxisAccess
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x
 
-    The length of a part minimises the terms per element. Parts are computed every `grid` positions, not in the padding.
+    Parts start at multiples of a spacing, the greatest common divisor of the stride and of the distance between parts,
+    so windows share them. The length of a part minimises the terms per element. No part lies in the padding.
     """
 
-    def grid_spacing(taps: int) -> int:
+    def spacing_of_parts(taps: int) -> int:
         return math.gcd(dim.stride, taps * dim.dilation)
 
     def terms_per_element(taps: int) -> float:
-        return taps / grid_spacing(taps) + (dim.window // taps + dim.window % taps) / dim.stride
+        return taps / spacing_of_parts(taps) + sum(divmod(dim.window, taps)) / dim.stride
 
     part = min(range(1, max_taps + 1), key=terms_per_element)
-    count, grid, step = (dim.window // part, grid_spacing(part), part * dim.dilation)
-    begin = max(0, -((step - dim.dilation - dim.low) // grid))
-    needed_stop = ((dim.out - 1) * dim.stride + (count - 1) * step) // grid + 1
-    stop = min(needed_stop, -((-dim.size - dim.low) // grid))
+    spacing, distance, count = spacing_of_parts(part), part * dim.dilation, dim.window // part
+    first = max(0, -((distance - dim.dilation - dim.low) // spacing))
+    last = ((dim.out - 1) * dim.stride + (count - 1) * distance) // spacing
+    last = min(last, (dim.size + dim.low - 1) // spacing)
+    num_parts = last - first + 1
 
-    shifts = [tap * dim.dilation - dim.low for tap in range(dim.window)]
-    part_offsets = tuple((begin * grid + shift, 0) for shift in shifts[:part])
-    sum_offsets = tuple((piece * step // grid - begin, 0) for piece in range(count))
-    rest_offsets = tuple((shift, 0) for shift in shifts[count * part :])
+    offsets = [(tap * dim.dilation - dim.low, 0) for tap in range(dim.window)]
+    offsets_in_part = tuple((first * spacing + offset, 0) for offset, _ in offsets[:part])
+    part_offsets = tuple((piece * distance // spacing - first, 0) for piece in range(count))
     return (
-        AxisAccess(part_offsets, grid, dim.size, stop - begin),
-        AxisAccess(sum_offsets, dim.stride // grid, stop - begin, dim.out),
-        AxisAccess(rest_offsets, dim.stride, dim.size, dim.out),
+        AxisAccess(offsets_in_part, spacing, dim.size, num_parts),
+        AxisAccess(part_offsets, dim.stride // spacing, num_parts, dim.out),
+        AxisAccess(tuple(offsets[count * part :]), dim.stride, dim.size, dim.out),
     )

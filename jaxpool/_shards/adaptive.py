@@ -14,7 +14,7 @@ from jax import Array, lax
 
 from jaxpool._arguments.sharding import ArraySharding, check_divisible
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import AdaptiveWindow
 from jaxpool._kernels.dtypes import Ties
 from jaxpool._kernels.slices import unravel_index
 from jaxpool._ops.adaptive_pool import AdaptiveKind, adaptive_pool
@@ -25,7 +25,7 @@ from jaxpool._shards.whole import reduce_sharded
 
 def _pool_shard(
     kind: AdaptiveKind,
-    window: Window,
+    window: AdaptiveWindow,
     sharding: ArraySharding,
     ties: Ties,
     x: Array,
@@ -53,7 +53,7 @@ def adaptive_pool_of_shards(
     kind: AdaptiveKind,
     sharding: ArraySharding,
     x: Array,
-    window: Window,
+    window: AdaptiveWindow,
     ties: Ties = "first",
     autodiff: Autodiff = "jvp",
 ) -> Any:

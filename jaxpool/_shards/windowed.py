@@ -38,7 +38,7 @@ from jaxpool._ops.select_pool import (
     select_pool_with_tap,
 )
 from jaxpool._ops.sum_pool import Divisor, SumPool, constant_count
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.max_pool import saves_tie_bits
 from jaxpool._shards.halo import ShardedWindows
 from jaxpool._shards.split import run_on_shards, sharded_windows
 from jaxpool._shards.strips import StripPool, fetch_halos
@@ -149,7 +149,7 @@ def _select_op_and_args(
             indices, is_last = windows.window_indices, ties == "last"
             extra = (edge_taps_inside(windows.window, x.ndim, indices, take_last=is_last),)
         return _op_and_args_with_halo(windows, x, fill, SelectPool(window, kind, ties), *extra)
-    if window.size <= LIMITS.max_mask_taps:
+    if saves_tie_bits(window):
         if padded:
             extra = bits_of_taps_inside(windows.window, windows.window_starts(), x.ndim)
         return _op_and_args_with_halo(windows, x, fill, TieBitsPool(window, kind), *extra)

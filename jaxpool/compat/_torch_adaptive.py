@@ -10,7 +10,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._kernels.positions import input_position_of_tap
+from jaxpool._kernels.patches import position_of_tap
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool.compat import _torch_args as args
@@ -79,7 +79,7 @@ def _adaptive_max_pool(
     if not return_indices:
         return apply(op, x)
     y, tap = apply_with_residual(op, x)
-    return y, input_position_of_tap(tap, window)
+    return y, position_of_tap(tap, window)
 
 
 _ADAPTIVE_AVG_POOL_DOC = """\

@@ -24,14 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxpool._api.regions import (
-    as_boxes,
-    check_num_cells,
-    check_spatial_scale,
-    max_pixel_of_cells,
-    mean_in_pyramid_level,
-    pyramid_level_of_boxes,
-)
+from jaxpool._api.box_arguments import as_boxes, check_num_cells, check_spatial_scale
+from jaxpool._api.regions import max_pixel_of_cells, mean_in_pyramid_level, pyramid_level_of_boxes
 from jaxpool._arguments.arrays import as_array, concrete_values
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors

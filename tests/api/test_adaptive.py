@@ -9,7 +9,7 @@ import pytest
 
 import jaxpool
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._kernels.positions import input_position_of_tap
+from jaxpool._kernels.patches import position_of_tap
 from jaxpool._ops.adaptive_pool import adaptive_max_op
 from jaxpool._ops.apply import apply_with_residual
 from tests.support.later import first_values
@@ -25,7 +25,7 @@ def test_last_nan_order_of_pytorch(length):
     window = adaptive_window(x.shape, (2,), None)
     op = adaptive_max_op(window, "last_nan")
     _, tap = jax.jit(lambda x: apply_with_residual(op, x))(x)
-    indices = input_position_of_tap(tap, window)
+    indices = position_of_tap(tap, window)
     np.testing.assert_array_equal(
         indices, [[4, 2, 0], [4 if length == 9 else 100] + [length // 2] * 2]
     )

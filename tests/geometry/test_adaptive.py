@@ -2,8 +2,8 @@
 
 import pytest
 
-from jaxpool._geometry.adaptive import RaggedAxis, adaptive_window, ragged_first_permutation
-from jaxpool._geometry.window import Axis
+from jaxpool._geometry.adaptive import adaptive_window
+from jaxpool._geometry.window import Axis, make_window
 
 
 @pytest.mark.parametrize("out", [*range(1, 17), 25, 36, 59])
@@ -12,26 +12,23 @@ def test_adaptive_window_taps(out):
         (dim,) = adaptive_window((1, size, 1), (out,), None).dims
         wanted = [range(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
         longest = max(map(len, wanted))
-        for row, start, real in zip(dim.tap_positions(), dim.starts(), wanted, strict=True):
-            assert start == real.start
+        for row, real in zip(dim.tap_positions(), wanted, strict=True):
             assert row.tolist() == [*real] + [size] * (longest - len(real))
-        if size % out == 0:
-            assert dim == Axis(1, size, size // out, size // out, 1, 0, 0, out)
-            continue
-        assert dim == RaggedAxis(1, size, longest, longest, 1, 0, 0, out)
-        assert (dim.is_padded, dim.used_high) == (True, 0)
-        assert [dim.last_tap_inside(i) for i in range(out)] == [len(real) - 1 for real in wanted]
-        counts = {len(wanted[which]) for which in dim.representative_windows()}
-        assert counts == {min(map(len, wanted)), longest}
+        assert (dim.window, dim.is_padded) == (longest, size % out != 0)
         holding = [sum(position in real for real in wanted) for position in range(size)]
         assert dim.max_overlap == max(holding)
 
 
-def test_ragged_axes_come_first():
+def test_padded_axes_come_first():
     window = adaptive_window((2, 8, 9, 7, 3), (4, 4, 3), None)
-    assert ragged_first_permutation(window, 5) == ((2, 3, 0, 1, 4), (2, 3, 0, 1, 4))
+    assert window.padded_axes_first(5) == ((2, 3, 0, 1, 4), (2, 3, 0, 1, 4))
     window = adaptive_window((2, 8, 9, 3), (4, 4), None)
-    assert ragged_first_permutation(window, 4) == ((2, 0, 1, 3), (1, 2, 0, 3))
+    assert window.padded_axes_first(4) == ((2, 0, 1, 3), (1, 2, 0, 3))
+
+
+def test_windows_of_equal_lengths_are_those_of_a_pool():
+    window = adaptive_window((2, 8, 9, 3), (4, 3), None)
+    assert window.as_window() == make_window((2, 8, 9, 3), (2, 3), (2, 3))
 
 
 def test_output_size_none_or_int():

@@ -72,7 +72,7 @@ def test_float_counts_equal_integer_counts(size):
         tied = attains_extremum(x, y)
         for floats in (False, True):
             index = functools.partial(first_tied_flat_index, tied, (1,), use_float32=floats)
-            count = num_tied_elements(x, y, (1,), plan=ReductionPlan(use_float32=floats))
+            count = num_tied_elements(x, y, (1,), None, ReductionPlan(use_float32=floats))
             yield index(False, True), index(True, True), count
 
     integers, floats = jax.jit(lambda x, y: list(found(x, y)))(x, y)

@@ -39,7 +39,7 @@ def test_selected_element(platform, ties, kind, dtype):
     rows = np.array([*itertools.product(numbers, repeat=3)])
     x = jnp.asarray(rows, dtype)
     window = make_window(x.shape, (3,), axes=(1,))
-    plan = plan_max(Problem(window, x.shape, dtype, platform))
+    plan = plan_max(Problem(x.shape, dtype, platform, window))
     value, index = jax.jit(lambda x: select(x, window, kind, ties, plan))(x)
     chosen = [selected_position(row, kind, ties) for row in rows]
     np.testing.assert_array_equal(index[:, 0], chosen)

@@ -142,7 +142,7 @@ def check(seed, times, many):
         gradient = cotangents(functools.partial(apply, op, autodiff="vjp"))
         on_tpu, text = interpreter(gradient, *numbers(), many=many)
         x = numbers()[0]
-        plan = plan_scatter(Problem(window, x.shape, x.dtype.name, "tpu", is_partitioned=many))
+        plan = plan_scatter(Problem(x.shape, x.dtype.name, "tpu", window, is_partitioned=many))
     if isinstance(op, InputResidualPool):
         used = [dim.axis for dim in window.dims if not dim.is_identity]
         by_axis = seed % 2 or used != sorted(used) or plan.permutation

@@ -64,7 +64,9 @@ def _problem_lines(title):
     geometry = make_window(
         shape, window, strides, padding, window_dilation=dilation, axes=axes, empty_windows="allow"
     )
-    problems = {each: Problem(geometry, shape, dtype, each, bool(sharded)) for each in PLATFORMS}
+    problems = {
+        each: Problem(shape, dtype, each, geometry, is_sharded=bool(sharded)) for each in PLATFORMS
+    }
     maxima = {platform: f"max {_max_words(problem)}" for platform, problem in problems.items()}
     sums = {platform: f"sum {_sum_words(problem)}" for platform, problem in problems.items()}
     return [title, *by_platform(maxima), *by_platform(sums)]

@@ -7,7 +7,6 @@ import pytest
 
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import make_window
-from jaxpool._ops.ranged import num_batch_chunks
 from jaxpool._plan.boxes import (
     boxes_in_memory,
     concatenates_levels,
@@ -15,7 +14,12 @@ from jaxpool._plan.boxes import (
     gathers_points,
     num_box_parts,
 )
-from jaxpool._plan.max_pool import choose_residual, plan_max, uses_select_and_scatter
+from jaxpool._plan.max_pool import (
+    choose_residual,
+    plan_max,
+    plan_tie_folds,
+    uses_select_and_scatter,
+)
 from jaxpool._plan.problem import (
     Problem,
     always_scales,
@@ -23,9 +27,10 @@ from jaxpool._plan.problem import (
     fits_tables,
     is_ordinary_pool,
     nbytes,
+    num_batch_chunks,
     num_elements,
     row_size,
-    split_tap_loop,
+    taps_per_loop_step,
 )
 from jaxpool._plan.rank_pool import merges_rows, uses_backward_loop, uses_sorting_network
 from jaxpool._plan.reduce import reduces_as_floats
@@ -53,7 +58,7 @@ def sliding(taps, stride=1):
 
 def rows_of(channels, platform="cpu", *, sharded=False):
     shape = (1, 40, 9, channels)
-    return Problem(make_window(shape, (3, 3)), shape, "float32", platform, sharded)
+    return Problem(shape, "float32", platform, make_window(shape, (3, 3)), is_sharded=sharded)
 
 
 def gathers_elements(problem):
@@ -61,11 +66,11 @@ def gathers_elements(problem):
 
 
 def scaled_taps(taps):
-    return Problem(make_window((1, 99, 1), (taps,)), (1, 99, 1), "float32", "gpu")
+    return Problem((1, 99, 1), "float32", "gpu", make_window((1, 99, 1), (taps,)))
 
 
 def of_dtype(dtype, platform):
-    return Problem(make_window((1, 9, 8), (3,)), (1, 9, 8), dtype, platform)
+    return Problem((1, 9, 8), dtype, platform, make_window((1, 9, 8), (3,)))
 
 
 TALL = (1, CPU.max_table_positions + 2, 1, 16)
@@ -75,9 +80,9 @@ def tables(shape, *, window=(3, 3), platform="cpu", sharded=False, transposed=Fa
     """Return a problem and how its window, or the transpose of it, reads an array."""
     known = tuple(size or 8 for size in shape)
     given = make_window(known, window)
-    step = plan_max(Problem(given, known, "float32", "portable")).forward[0].step
+    step = plan_max(Problem(known, "float32", "portable", given)).forward[0].step
     phases = step.transposed_phases if transposed else step.phases
-    return Problem(given, shape, "float32", platform, sharded), phases
+    return Problem(shape, "float32", platform, given, is_sharded=sharded), phases
 
 
 ROW, NETWORK = int(CPU.min_tap_loop_row), CPU.max_sorting_network_taps
@@ -236,7 +241,7 @@ def test_residual_choice(window, kept, kept_if_split, kept_on_tpu):
 def test_max_plan_regions(rows, regions):
     """A window of 9 taps with 4 on each side is inside the array at 8 of 16 positions, and at 9 of 17."""
     shape = (1, rows, 1, CPU.min_region_bytes // 32)
-    problem = Problem(make_window(shape, (9, 1), padding="SAME"), shape, "float32", "cpu")
+    problem = Problem(shape, "float32", "cpu", make_window(shape, (9, 1), padding="SAME"))
     layout = plan_max(problem).forward[0].layout
     assert math.prod(map(len, layout.axis_regions)) == regions
 
@@ -257,10 +262,7 @@ def test_max_plan_regions(rows, regions):
 )
 def test_strided_slices_along_the_last_axis(window, stride, size, platform, splits):
     last = Problem(
-        make_window((2, size), (window,), (stride,), axes=(1,)),
-        (2, size),
-        "float32",
-        platform,
+        (2, size), "float32", platform, make_window((2, size), (window,), (stride,), axes=(1,))
     )
     plan = plan_max(last)
     assert plan.forward[0].layout.splits_last_axis == splits
@@ -273,9 +275,26 @@ def test_strided_slices_along_the_last_axis(window, stride, size, platform, spli
 
 
 def test_tap_loop_steps():
-    assert split_tap_loop(35, has_weights=False) == (2, 16, 3)
-    assert split_tap_loop(35, has_weights=True) == (4, 8, 3)
-    assert split_tap_loop(32, has_weights=False) == (2, 16, 0)
+    assert (taps_per_loop_step(), taps_per_loop_step(has_weights=True)) == (16, 8)
+
+
+def test_folds_over_ties():
+    """A window is halved until few taps, or the taps of one stride, are left; covering windows have stride 1."""
+
+    def num_halvings(fold):
+        return 0 if fold.halves is None else 1 + num_halvings(fold.halves)
+
+    for taps, stride, over_taps, over_windows in (
+        (6, 1, 0, 0),
+        (7, 1, 1, 1),
+        (28, 9, 3, 3),
+        (9, 9, 0, 1),
+    ):
+        folds = plan_tie_folds(sliding(taps, stride))
+        assert [num_halvings(*each) for each in (folds.over_taps, folds.over_windows)] == [
+            over_taps,
+            over_windows,
+        ]
 
 
 HALF = int(CPU.max_chunk_elements) // 2
@@ -296,7 +315,8 @@ HALF = int(CPU.max_chunk_elements) // 2
     ],
 )
 def test_batch_chunks_divide_batch(shape, platform, count):
-    assert num_batch_chunks(shape, platform) == count
+    window = make_window((1, 9), (1,), axes=(1,))
+    assert num_batch_chunks(Problem(shape, "float32", platform, window)) == count
 
 
 def test_boxes_at_a_time():
@@ -320,5 +340,5 @@ def test_passes_of_sums_are_independent_of_the_order_of_axes():
         make_window(shape, (9, 5), 2, axes=(2, 3)),
         make_window(shape, (5, 9), 2, axes=(3, 2)),
     )
-    one, other = (plan_sum(Problem(window, shape, "float32", "cpu")) for window in windows)
+    one, other = (plan_sum(Problem(shape, "float32", "cpu", window)) for window in windows)
     assert one == other

@@ -2,10 +2,10 @@
 
 import pytest
 
-from jaxpool._geometry.window import Window, make_window
+from jaxpool._geometry.window import make_window
 from jaxpool._plan.blur import blur_groups, blur_layout, copies_only_ends
 from jaxpool._plan.max_pool import plan_max, plan_scatter
-from jaxpool._plan.problem import Problem
+from jaxpool._plan.problem import ArrayProblem, Problem
 from jaxpool._plan.reduce import plan_folds
 from jaxpool._plan.scan import ScanPlan, plan_scan
 from jaxpool._plan.tuning import CPU, NEVER, PORTABLE
@@ -14,14 +14,17 @@ from jaxpool._plan.tuning import CPU, NEVER, PORTABLE
 def test_scan_has_blocks():
     """Blocks are for CPU and GPU, and neither for explicitly sharded arrays nor for symbolic shapes."""
     sizes = {
-        (platform, shape, sharded): plan_scan(platform, shape, sharded).min_block_size
+        (platform, shape, sharded): plan_scan(
+            ArrayProblem(shape, "float32", platform, is_sharded=sharded)
+        ).min_block_size
         for platform in ("cpu", "gpu", "tpu")
         for shape in ((4, 1000, 2), (None, 1000, 2), (0, 1000, 2))
         for sharded in (False, True)
     }
     with_blocks = {case for case, size in sizes.items() if size != NEVER}
     assert with_blocks == {("cpu", (4, 1000, 2), False), ("gpu", (4, 1000, 2), False)}
-    assert plan_scan("tpu", (1000, 2), is_sharded=False).block_length(1000) is None
+    plan = plan_scan(ArrayProblem((1000, 2), "float32", "tpu"))
+    assert plan.block_length(1000) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ def test_axes_of_blur_passes(window, strides, platform, axes):
 @pytest.mark.parametrize(("taps", "reading"), [(9, "bounded"), (10, "padded")])
 def test_transposed_blur_read_mode(taps, reading):
     shape = (1, 40, 40, 64)
-    problem = Problem(make_window(shape, (taps, 1)), shape, "float32", "cpu")
+    problem = Problem(shape, "float32", "cpu", make_window(shape, (taps, 1)))
     assert blur_layout(problem, is_transposed=True).read_mode == reading
 
 
@@ -93,7 +96,7 @@ def test_transposed_blur_read_mode(taps, reading):
 )
 def test_blur_copies_only_ends(shape, window, strides, platform, expected):
     given = make_window(shape, window, strides, padding="SAME", axes=(1, 2))
-    assert copies_only_ends(Problem(given, shape, "float32", platform)) is expected
+    assert copies_only_ends(Problem(shape, "float32", platform, given)) is expected
 
 
 LARGE = (16, 112, 112, 64)
@@ -141,7 +144,7 @@ def test_reduction_folds(shape, axes, options, folds):
     """The axis and the length of the chunks of each successive fold."""
     given = {"dtype": "float32", "platform": "cpu", "of_ties": False} | options
     of_ties = given.pop("of_ties")
-    found = plan_folds(Problem(Window(()), shape, **given), axes, of_ties=of_ties)
+    found = plan_folds(ArrayProblem(shape, **given), axes, of_ties=of_ties)
     assert [(each.axis, each.chunk_length) for each in found] == folds
 
 
@@ -149,7 +152,7 @@ def test_reduction_folds(shape, axes, options, folds):
 def test_each_length_of_a_last_axis_is_folded(dtype):
     """XLA for CPU reduces integer keys of an axis without a fold slowly."""
     shapes = [(1 << 14, size) for size in range(2, 130)]
-    problems = [Problem(Window(()), shape, dtype, "cpu") for shape in shapes]
+    problems = [ArrayProblem(shape, dtype, "cpu") for shape in shapes]
     assert all(plan_folds(problem, [1], of_ties=False) for problem in problems)
 
 
@@ -189,7 +192,7 @@ SMALL, LARGEST, FOUR = (8, 64, 64, 64), (64, 112, 112, 64), (4, 64, 64, 64)
     ],
 )
 def test_select_and_scatter_axis_groups(shape, window, strides, axes, groups):
-    problem = Problem(make_window(shape, window, strides, axes=axes), shape, "float32", "tpu")
+    problem = Problem(shape, "float32", "tpu", make_window(shape, window, strides, axes=axes))
     assert axes_of(plan_scatter(problem).groups) == groups
 
 
@@ -203,7 +206,7 @@ def test_select_and_scatter_axis_groups(shape, window, strides, axes, groups):
     ],
 )
 def test_value_groups_up_to_25_taps(window, axes, groups):
-    problem = Problem(make_window(SMALL, window, axes=axes), SMALL, "float32", "tpu")
+    problem = Problem(SMALL, "float32", "tpu", make_window(SMALL, window, axes=axes))
     assert axes_of(plan_max(problem).value_groups) == groups
 
 
@@ -217,7 +220,7 @@ def test_value_groups_up_to_25_taps(window, axes, groups):
 )
 def test_select_and_scatter_comparison(strides, dtype, comparison):
     window = make_window(SMALL, (3, 3), strides)
-    assert plan_scatter(Problem(window, SMALL, dtype, "tpu")).comparison == comparison
+    assert plan_scatter(Problem(SMALL, dtype, "tpu", window)).comparison == comparison
 
 
 @pytest.mark.parametrize(
@@ -235,9 +238,9 @@ def test_select_and_scatter_comparison(strides, dtype, comparison):
 def test_few_channels_are_permuted(shape, axes, order):
     known = tuple(size or 8 for size in shape)
     window = make_window(known, (2,) * len(axes), (2,) * len(axes), axes=axes)
-    plan = plan_scatter(Problem(window, shape, "float32", "tpu"))
+    plan = plan_scatter(Problem(shape, "float32", "tpu", window))
     assert plan.permutation == order
     if order:
         assert axes_of(plan.groups) == [[axis] for axis in axes]
-        sharded = Problem(window, shape, "float32", "tpu", is_sharded=True)
+        sharded = Problem(shape, "float32", "tpu", window, is_sharded=True)
         assert not plan_scatter(sharded).permutation

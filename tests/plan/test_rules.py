@@ -82,6 +82,25 @@ def test_kernels_read_no_thresholds():
         assert attributes(tree) & {*THRESHOLD_TYPES, "tuning"} == set(), file
 
 
+def test_kernels_make_no_choices():
+    """Kernels import plans, and of the functions in `_plan` only those that choose between no implementations."""
+    found = set()
+    for _, tree in parse_modules("_kernels"):
+        for whole, name in imports(tree):
+            if whole.startswith("jaxpool._plan."):
+                imported = getattr(importlib.import_module(whole.rpartition(".")[0]), name)
+                found |= {name} if callable(imported) and name.islower() else set()
+    assert found <= {"group_axes", "is_constant_table", "plan_partial_sums", "position_of_rank"}
+
+
+def test_only_plans_compare_with_thresholds():
+    """Ops read only the thresholds of a platform that are True or False."""
+    numbers = {name for name, kind in THRESHOLD_TYPES.items() if kind is not bool}
+    for room in ("_ops", "_shards", "_api"):
+        for file, tree in parse_modules(room):
+            assert attributes(tree) & numbers == set(), file
+
+
 def test_kernels_define_no_thresholds():
     modules = parse_modules("_kernels")
     found = {(file, text) for file, tree in modules for text in numeric_expressions(tree)}
@@ -151,7 +170,7 @@ def test_plan_modules_do_not_import_jax():
 def test_plans_are_cached_and_hashable(platform):
     def problem():
         window = make_window((2, 23, 22, 16), (5, 3), (2, 1), "SAME")
-        return Problem(window, (2, 23, 22, 16), "bfloat16", platform)
+        return Problem((2, 23, 22, 16), "bfloat16", platform, window)
 
     for make in (plan_max, plan_one_pass, plan_sum):
         plan = make(problem())
