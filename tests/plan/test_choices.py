@@ -166,13 +166,13 @@ CHOICES = [  # choice, arguments for which it is True, and lists of arguments fo
     (counts_ties_in_branch, ["cpu", (2**31, 1)], ["portable", (2,)]),
     (counts_ties_in_branch, ["cpu", (2**32 - 1,)], ["cpu", (2**32,)]),
     (gathers_points, [LIMITS.max_gathered_samples], [LIMITS.max_gathered_samples + 1], [None]),
-    (gathers_pixels, ["cpu", 4], ["cpu", 5], ["gpu", 4]),
+    (gathers_pixels, ["gpu", 4], ["gpu", 5], ["tpu", 4]),
     (
         concatenates_levels,
         ["cpu", [LEVELS, 5], 4, 10],
         ["cpu", [LEVELS + 1, 5], 4, 10],
         ["cpu", [5, None], 4, 10],
-        ["gpu", [1], 4, 10],
+        ["tpu", [1], 4, 10],
     ),
 ]
 
