@@ -355,6 +355,8 @@ def multiply_weighted_cotangents(
         rows_dy = (across[:, None, :, :, None] * finite_dy[:, :, :, None]).sum(2)
         dx = einsum("kih,kiwc->hwc", down, rows_dy).reshape(-1, dy.shape[-1])
         positions = jnp.where(is_added & is_here[..., None, None], pixels, len(dx))
+        # Each thread of the scatter would compute its position again, for each channel.
+        positions = lax.optimization_barrier(positions)
         dxs.append(dx.at[positions.reshape(-1)].add(terms, mode="drop"))
     return dxs
 
