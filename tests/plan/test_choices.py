@@ -10,12 +10,18 @@ from jaxpool._geometry.window import make_window
 from jaxpool._ops.ranged import num_batch_chunks
 from jaxpool._plan.boxes import (
     boxes_in_memory,
+    choose_cotangent_form,
     concatenates_levels,
     gathers_pixels,
     gathers_points,
     num_box_parts,
 )
-from jaxpool._plan.max_pool import choose_residual, plan_max, uses_select_and_scatter
+from jaxpool._plan.max_pool import (
+    choose_residual,
+    plan_centre_comparison,
+    plan_max,
+    uses_select_and_scatter,
+)
 from jaxpool._plan.problem import (
     Problem,
     always_scales,
@@ -56,6 +62,17 @@ def rows_of(channels, platform="cpu", *, sharded=False):
     return Problem(make_window(shape, (3, 3)), shape, "float32", platform, sharded)
 
 
+def windows_on(platform, taps, *, sharded=False):
+    shape = (1, 99, 1)
+    window = make_window(shape, (taps,), padding="SAME")
+    return Problem(window, shape, "float32", platform, sharded)
+
+
+def has_product_of_all_boxes(boxes, level, channels=4, platform="gpu"):
+    form = choose_cotangent_form(platform, (boxes, 2, 3, channels), [(1, 8, 8), level])
+    return form == "product"
+
+
 def gathers_elements(problem):
     return plan_sum(problem).passes[0].layout.read_mode == "clamped"
 
@@ -84,6 +101,7 @@ ROW, NETWORK = int(CPU.min_tap_loop_row), CPU.max_sorting_network_taps
 LEAST, MOST = int(CPU.min_float_reduction_size), int(CPU.min_folded_elements)
 PER_SEGMENT = CPU.min_scattered_rows
 # Elements of all levels but one, so that ten boxes read one array
+OPERAND = GPU.max_box_product_elements
 LEVELS = 10 * CPU.max_concatenated_bytes // 4 - 5
 CHOICES = [  # choice, arguments for which it is True, and lists of arguments for which it is False
     (is_ordinary_pool, [adaptive([2 * LIMITS.max_adaptive_taps], (2,))]),
@@ -167,6 +185,24 @@ CHOICES = [  # choice, arguments for which it is True, and lists of arguments fo
     (counts_ties_in_branch, ["cpu", (2**32 - 1,)], ["cpu", (2**32,)]),
     (gathers_points, [LIMITS.max_gathered_samples], [LIMITS.max_gathered_samples + 1], [None]),
     (gathers_pixels, ["gpu", 4], ["gpu", 5], ["tpu", 4]),
+    # Operands of 2 rows of cells per box: boxes and channels in columns, or the rows of all images.
+    (
+        has_product_of_all_boxes,
+        [OPERAND // 128, (1, 8, 16)],
+        [OPERAND // 128 + 1, (1, 8, 16)],
+        [OPERAND // 128, (1, 8, 16), None],
+        [1, (1, 8, 16), 4, "cpu"],
+        [1, (1, 8, 16), 4, "tpu"],
+    ),
+    (has_product_of_all_boxes, [OPERAND // 1024, (64, 8, 16)], [OPERAND // 512, (64, 8, 16)]),
+    (
+        plan_centre_comparison,
+        [windows_on("gpu", GPU.max_compared_taps)],
+        [windows_on("gpu", GPU.max_compared_taps + 1)],
+        [windows_on("gpu", 3, sharded=True)],
+        [windows_on("cpu", 3)],
+        [windows_on("tpu", 3)],
+    ),
     (
         concatenates_levels,
         ["cpu", [LEVELS, 5], 4, 10],
