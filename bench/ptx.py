@@ -76,7 +76,7 @@ def _parse_kernel(header: str, lines: list[str]) -> PtxKernel:
         if parameter := re.search(rf"\[{name}_param_(\d+)\]", operands):
             parameter_of[result] = int(parameter[1])
         elif op.startswith(("ld.global", "st.global")):
-            pointer = re.findall(r"\[(%\w+)", operands)[0]
+            pointer = re.findall(r"\[\s*(%\w+)", operands)[0]
             is_vector = re.search(r"\.v[248]\.", op) is not None
             count["vector" if is_vector else "scalar"] += 1
             if not is_vector:

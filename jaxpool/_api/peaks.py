@@ -10,10 +10,10 @@ from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import ArrayArgument
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, check_choice
-from jaxpool._geometry.window import Window, WindowArguments
+from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels.dtypes import Kind, reduction_identity
 from jaxpool._ops.apply import apply
-from jaxpool._ops.select_pool import LocalExtremumMask, select_pool_with_tap
+from jaxpool._ops.select_pool import CentreMask, LocalExtremumMask, is_centre
 from jaxpool._shards.halo import ShardedWindows
 from jaxpool._shards.split import run_on_shards
 from jaxpool._shards.windowed import select_pool_with_tap_of_shard
@@ -32,7 +32,7 @@ def _mark_local_extrema(
     x, window = lax.stop_gradient(checked.x), checked.window
     if ties == "all":
         return apply(LocalExtremumMask(window, kind), x)
-    return _is_centre(select_pool_with_tap(window, kind, ties, x)[1], window)
+    return apply(CentreMask(window, kind, ties), x)
 
 
 def _local_extrema_of_shard(windows: ShardedWindows, kind: Kind, ties: PeakTies, x: Array) -> Array:
@@ -41,15 +41,7 @@ def _local_extrema_of_shard(windows: ShardedWindows, kind: Kind, ties: PeakTies,
     if ties == "all":
         op = LocalExtremumMask(windows.extended_window, kind)
         return apply(op, windows.extend(x, reduction_identity(x.dtype, kind)))
-    return _is_centre(select_pool_with_tap_of_shard(windows, kind, ties, x)[1], windows.window)
-
-
-def _is_centre(tap: Array, window: Window) -> Array:
-    """True where `tap` is the flat index of the element that the window is around."""
-    centre_tap = 0
-    for dim in window.dims:
-        centre_tap = centre_tap * dim.window + dim.low
-    return lax.eq(tap, lax.full_like(tap, centre_tap))
+    return is_centre(select_pool_with_tap_of_shard(windows, kind, ties, x)[1], windows.window)
 
 
 @public

@@ -327,6 +327,48 @@ def scatter_weighted_cotangents(
     return lax.fori_loop(0, num_boxes, scatter_one_box, [*match_varying_mesh_axes(zeros, dy)])
 
 
+def multiply_weighted_cotangents(
+    dy: Array,
+    array_of_box: Array,
+    weighted_pixels: WeightedPixels,
+    image_shapes: Sequence[tuple[int, int, int]],
+) -> list[Array]:
+    """`scatter_weighted_cotangents` by products with the weights of all boxes, for arrays of images (B, H, W).
+
+    In a product, infinities and NaN of weight 0 would be NaN. So they are scattered: sums of zeros, infinities and NaN
+    do not depend on the order in which a scatter adds.
+    """
+    einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
+    (rows, row_weights), columns = weighted_pixels
+    is_finite = jnp.isfinite(dy)
+    finite_dy = jnp.where(is_finite, dy, 0)
+    pixels, weights = weighted_pixels.all_pixels()
+    is_added = (weights != 0) & ~is_finite.all(-1)[..., None, None]
+    terms = jnp.broadcast_to(dy[:, :, :, None, None], (*pixels.shape, dy.shape[-1]))
+    terms = jnp.where(jnp.isfinite(terms), 0, terms).reshape(-1, dy.shape[-1])
+    dxs = []
+    for n, (batch, height, width) in enumerate(image_shapes):
+        is_here = (array_of_box == n)[:, None, None]
+        level_rows = rows, jnp.where(is_here, row_weights, 0)
+        down = _weight_matrix(*level_rows, batch * height, width).astype(dy.dtype)
+        across = _weight_matrix(*columns, width, 1).astype(dy.dtype)
+        rows_dy = (across[:, None, :, :, None] * finite_dy[:, :, :, None]).sum(2)
+        dx = einsum("kih,kiwc->hwc", down, rows_dy).reshape(-1, dy.shape[-1])
+        positions = jnp.where(is_added & is_here[..., None, None], pixels, len(dx))
+        # Each thread of the scatter would compute its position again, for each channel.
+        positions = lax.optimization_barrier(positions)
+        dxs.append(dx.at[positions.reshape(-1)].add(terms, mode="drop"))
+    return dxs
+
+
+def _weight_matrix(numbers: Array, weights: Array, size: int, unit: int) -> Array:
+    """Weights (K, cells, size): the sum of the `weights` (K, cells, n) whose `numbers` are `unit` times a position."""
+    position = _axis_iota(size, np.int32, 2, 3) * np.int32(unit)
+    pairs = zip(*(jnp.split(a, a.shape[2], 2) for a in (numbers, weights)), strict=True)
+    terms = [jnp.where(number == position, weight, 0) for number, weight in pairs]
+    return functools.reduce(lax.add, terms)
+
+
 def _slice_box(arrays: T, box_number: Array) -> T:
     """Slice the entries of one box, (1, ...), out of arrays (K, ...)."""
     return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, box_number, 1), arrays)

@@ -130,6 +130,32 @@ def select(
     return value, index
 
 
+def is_centre_selected(
+    x: Array, centre_tap: int, kind: Kind, ties: TieOrder, step: Step, *, widens: bool
+) -> Array:
+    """Mask of the elements of x that their own windows select, by one comparison with each other element.
+
+    An element of x has the flat tap `centre_tap` in its window. With `widens`, 16-bit floats are compared in float32.
+    """
+    key = dtypes.to_comparison_dtype(x) if widens or not dtypes.is_16_bit_float(x.dtype) else x
+
+    def does_centre_win(
+        tap: int | Array, views: Sequence[Array], pad_to_region: PadToRegion
+    ) -> Array:
+        assert isinstance(tap, int)  # the windows have stride 1
+        if tap <= centre_tap:
+            wins = dtypes.challenger_wins(key, views[0], kind, ties)
+        else:
+            wins = lax.bitwise_not(dtypes.challenger_wins(views[0], key, kind, ties))
+        return pad_to_region(wins, fill=True) if tap != centre_tap else lax.full_like(wins, True)
+
+    def all_of(masks: Sequence[Array]) -> Array:
+        return functools.reduce(lax.bitwise_and, masks)
+
+    source = Source([key], [0], step.phases)
+    return run_clamped_pass(step.axes, [source], does_centre_win, all_of)
+
+
 def _is_piece_selected(piece_start: int | Array, index: Array, step: Step) -> Array:
     """Mask of flat taps in the piece that begins at `piece_start`; a tap in two pieces belongs to the first piece."""
     if not isinstance(piece_start, int):

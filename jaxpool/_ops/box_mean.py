@@ -13,6 +13,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import fits_int32, is_int
+from jaxpool._geometry.window import Window
 from jaxpool._kernels import box_mean as kernels
 from jaxpool._kernels.box_mean import WeightedPixels
 from jaxpool._kernels.dtypes import (
@@ -23,7 +24,7 @@ from jaxpool._kernels.dtypes import (
     mean_dtype,
 )
 from jaxpool._ops.apply import apply
-from jaxpool._ops.op import Arrays, Op
+from jaxpool._ops.op import Arrays, Op, problem_of
 from jaxpool._ops.ranged import T, amend_unless
 from jaxpool._plan import boxes as plans
 from jaxpool._plan.problem import Platform
@@ -113,18 +114,24 @@ class BoxMean(Op):
 
     def transpose(self, platform: Platform, extra_args: Arrays, dy: Array) -> tuple[Array, ...]:
         wide_dy = dy.astype(accumulator_dtype(dy.dtype))
+        form: plans.CotangentForm = "grouped products"
         if self.by_pixels(platform):
-            level_index, pixels = self._weighted_pixels(range(self.num_inputs), *extra_args)
-            counts = [*map(math.prod, self.levels)]
-            # Each sample point interpolates between two pixels per axis.
-            pixels_per_cell = (2 * (self.samples or 1)) ** 2
-            rows, columns = self.output_shape
-            num_parts = plans.num_box_parts((rows, columns), pixels_per_cell, dy.shape[-1])
-            dxs = kernels.scatter_weighted_cotangents(
-                wide_dy, level_index, pixels, counts, num_parts
-            )
-        else:
+            shape = problem_of(Window(()), dy, platform).shape
+            form = plans.choose_cotangent_form(platform, shape, self.levels)
+        if form == "grouped products":
             dxs = self._matrix_transpose(platform, wide_dy, extra_args)
+        else:
+            level_index, pixels = self._weighted_pixels(range(self.num_inputs), *extra_args)
+            args = wide_dy, level_index, pixels
+            if form == "product":
+                dxs = kernels.multiply_weighted_cotangents(*args, self.levels)
+            else:
+                # Each sample point interpolates between two pixels per axis.
+                pixels_per_cell = (2 * (self.samples or 1)) ** 2
+                rows, columns = self.output_shape
+                num_parts = plans.num_box_parts((rows, columns), pixels_per_cell, dy.shape[-1])
+                counts = [*map(math.prod, self.levels)]
+                dxs = kernels.scatter_weighted_cotangents(*args, counts, num_parts)
         pairs = zip(dxs, self.levels, strict=True)
         return tuple(dx.reshape(*sizes, dx.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 

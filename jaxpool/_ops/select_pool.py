@@ -19,7 +19,7 @@ from jaxpool._kernels.dtypes import (
     reduction_identity,
     to_comparison_dtype,
 )
-from jaxpool._kernels.select import pick, route, select, select_value
+from jaxpool._kernels.select import is_centre_selected, pick, route, select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter, shared_window_extrema
 from jaxpool._kernels.slices import Ints, materialise, store_arguments
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
@@ -163,6 +163,33 @@ class LocalExtremumMask(MaxPool):
 
         mask: Array = store_arguments(barrier_of(platform), compare)(x)
         return mask
+
+
+@dataclasses.dataclass(frozen=True)
+class CentreMask(SelectPool):
+    """True for each element of x that the window around it selects. The windows have stride 1."""
+
+    def value(self, platform: Platform, x: Array) -> Array:
+        step = plans.plan_centre_comparison(problem_of(self.window, x, platform))
+        if step is None:
+            return is_centre(self.primal(platform, x)[1], self.window)
+        widens, centre = (
+            not self._plan(platform, x).has_16_bit_comparisons,
+            _centre_tap(self.window),
+        )
+        return is_centre_selected(x, centre, self.kind, self.ties, step, widens=widens)
+
+
+def is_centre(tap: Array, window: Window) -> Array:
+    """True where `tap` is the flat index of the element that the window is around."""
+    return lax.eq(tap, lax.full_like(tap, _centre_tap(window)))
+
+
+def _centre_tap(window: Window) -> int:
+    centre_tap = 0
+    for dim in window.dims:
+        centre_tap = centre_tap * dim.window + dim.low
+    return centre_tap
 
 
 def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, saves_index: bool = False) -> Op:

@@ -3,9 +3,10 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from jaxpool._arguments.sizes import is_int
-from jaxpool._plan.problem import Platform
+from jaxpool._plan.problem import Platform, Shape, num_elements
 from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 
@@ -35,6 +36,28 @@ def matmul_group_size(num_boxes: int) -> int:
 def gathers_pixels(platform: Platform, num_samples: int | None) -> bool:
     """Whether RoI cells gather pixels; `num_samples` is the points per axis of a cell, None if it varies by cell."""
     return TUNING[platform].gathers_box_pixels and gathers_points(num_samples)
+
+
+# How cotangents of cells that gather pixels reach the pixels.
+# "scatter": one scatter per box, which adds rows in order.
+# "product": one product of matrices with the weights of all boxes and images.
+# "grouped products": products for one group of boxes after another.
+CotangentForm = Literal["scatter", "product", "grouped products"]
+
+
+def choose_cotangent_form(
+    platform: Platform, dy_shape: Shape, levels: Sequence[tuple[int, int, int]]
+) -> CotangentForm:
+    """The form of the transpose of gathers, for cotangents of `dy_shape` = (K, cells, cells, C) and pyramid levels."""
+    tuning = TUNING[platform]
+    if tuning.has_ordered_scatters:
+        return "scatter"
+    boxes, rows_per_box, _, channels = dy_shape
+    row_sizes = ((batch * height, width) for batch, height, width in levels)
+    num_rows, widths = zip(*row_sizes, strict=True)
+    operands = (boxes, rows_per_box, max(num_rows)), (boxes, rows_per_box, max(widths), channels)
+    fits = max(map(num_elements, operands)) <= tuning.max_box_product_elements
+    return "product" if fits else "grouped products"
 
 
 def gathers_points(num_samples: int | None) -> bool:

@@ -265,6 +265,18 @@ def plan_one_pass(problem: Problem) -> MaxPass:
     return MaxPass(step, layout)
 
 
+@functools.lru_cache(maxsize=4096)
+def plan_centre_comparison(problem: Problem) -> Step | None:
+    """The step over windows that compares their centre with all elements; None if selecting an element is faster.
+
+    Its terms read at clamped positions. A padded copy would need a value that loses to every element.
+    """
+    window, step = problem.window, make_step(problem.window.dims)
+    layout = clamped_or_single_region(problem, step.axes, step.phases)
+    is_small = window.size <= problem.tuning.max_compared_taps
+    return step if is_small and layout.read_mode == "clamped" else None
+
+
 def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...]:
     """The passes of a maximum. Only passes with an index store strided slices, as they read each slice twice."""
     steps = plan_steps(problem.window, problem.tuning, is_forward=True)

@@ -64,6 +64,7 @@ class Tuning:
     compares_16_bit_floats: bool = False  # Passes of a maximum compare 16-bit floats without a cast to float32.
     scan_radix: int = 2  # Elements: a pass of a running maximum combines this many; more mean fewer, longer passes.
     reduces_before_scan: bool = False  # A running maximum reads x twice, and stores no scanned blocks.
+    max_compared_taps: int = 0  # Window elements: up to this, local maxima are one pass that compares with the centre.
     uses_reduce_window: bool = False  # A maximum without an index is computed by `lax.reduce_window`.
     reduce_window_max_taps: int = 25  # Window elements: one `lax.reduce_window` takes a maximum of up to this many.
     max_scatter_window: int = 0  # Window length: up to this, a maximum saves x and its gradient is select-and-scatter.
@@ -140,7 +141,8 @@ class Tuning:
     min_scattered_rows: int = 16  # Rows per segment: from this on cotangents are scattered, else rows compare.
     branches_on_ties: bool = False  # Ties within segments are counted in a branch that runs only if there is a tie.
     gathers_box_pixels: bool = False  # RoI cells with few points gather pixels, instead of two matrix products.
-    max_concatenated_bytes: int = 0  # Bytes of all pyramid levels per box: up to this, levels are concatenated.
+    max_concatenated_bytes: float = 0  # Bytes of all pyramid levels per box: up to this, levels are concatenated.
+    max_box_product_elements: int = 0  # Operand elements: up to this, one product has the cotangents of all RoI boxes.
     casts_before_compare: bool = False  # bfloat16 is cast to float32 before comparing segment rows: fewer operations.
     boxes_per_loop: int = 128  # Boxes: one loop of an RoI max pool reads this many; on CPU their data fit the cache.
     tile_rows: float = NEVER  # Image rows: one loop of an RoI max pool adds cotangents to this many; NEVER is all rows.
@@ -195,6 +197,7 @@ GPU = Tuning(
     compares_16_bit_floats=True,
     max_one_pass_taps=9,
     max_overlapping_taps=9,
+    max_compared_taps=25,
     sum_taps_per_element=4,
     short_window_taps=2,
     max_sum_window=8,
@@ -206,6 +209,9 @@ GPU = Tuning(
     uses_loop_as_branch=True,
     flattens_scatters=True,
     max_scaled_taps=16,
+    gathers_box_pixels=True,
+    max_concatenated_bytes=NEVER,
+    max_box_product_elements=1 << 26,
 )
 TPU = Tuning(
     max_sum_passes=0,

@@ -198,8 +198,11 @@ def test_max_kind_in_chunks_of_boxes(at_once, monkeypatch):
 
 
 @pytest.mark.parametrize("name", first_values(1, POOLS))
-def test_scatter_only_on_cpu_and_any_box_order(name):
-    """The gradient does not depend on how boxes of several images are ordered."""
+def test_scatters_and_any_box_order(name):
+    """The gradient does not depend on how boxes of several images are ordered.
+
+    A scatter on a GPU may add in any order. It adds only infinities and NaN of RoI averages.
+    """
     x, images = jnp.stack([X, -X]), jnp.array([1, 0] * 4)
     pool = POOLS[name]
 
@@ -210,7 +213,8 @@ def test_scatter_only_on_cpu_and_any_box_order(name):
     together = jax.jit(functools.partial(pullback, boxes=MANY_BOXES, batch_indices=images))
     for platform in ("cpu", "cuda", "tpu"):
         lowered = together.trace(x).lower(lowering_platforms=(platform,))
-        assert ("scatter" in lowered.as_text()) is (platform == "cpu")
+        has_scatter = platform == "cpu" or (platform == "cuda" and name != "roi_max_pool")
+        assert ("scatter" in lowered.as_text()) is has_scatter
     apart = [pullback(x[0], MANY_BOXES[1::2]), pullback(x[1], MANY_BOXES[::2])]
     np.testing.assert_allclose(together(x), apart, rtol=1e-4, atol=1e-4)
 

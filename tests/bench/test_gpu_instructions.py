@@ -1,4 +1,4 @@
-"""The common pools compile to GPU kernels with vector loads and without branches, and keep their counts.
+"""The common pools compile to GPU kernels with vector loads and without branches; programs keep their counts.
 
 Needs no GPU, but the packages that `.ci/run` installs.
 """
@@ -25,39 +25,61 @@ CASES = [
     ("avg_pool(x, (3, 3), (1, 1), 'SAME')", (32, 56, 56, 64), 4, (2.0, 42.7), (3.0, 45.5)),
     ("avg_pool(x, (3, 3), (2, 2), 'SAME')", (32, 56, 56, 64), 2, (1.0, 53.0), (1.0, 63.9)),
 ]
+BOXES = [((64, 4), "float32"), ((64,), "int32")]
+# call of x and other arrays, shape of x, types of the other arrays, kernels, bytes over the least bytes. Forward and
+# backward; only forward if the result is boolean. None of these programs waits for the host.
+OTHER_CASES = [
+    ("local_maxima(x, 3, axes=(1, 2))", (16, 112, 112, 64), [], 1, 1.0),
+    ("local_maxima(x, 5, axes=(1, 2), ties='last')", (16, 112, 112, 64), [], 1, 1.0),
+    ("local_maxima(x, 5, axes=(1, 2), ties='all')", (16, 112, 112, 64), [], 2, 3.4),
+    ("max_unpool(x, a, (112, 112))", (64, 56, 56, 64), [((64, 56, 56, 64), "int32")], 5, 3.1),
+    ("roi_align(x, a, 7, batch_indices=b)", (16, 112, 112, 64), BOXES, 13, 2.35),
+    ("roi_align(x, a, 7, batch_indices=b)", (2, 50, 50, 256), BOXES, 13, 7.3),
+]
 PROGRAM = """
 import json, sys
 from bench.target import Target
 target = Target("cuda:h100")  # before jax loads a backend
 import jax, jaxpool
 rows = []
-for call, shape, *_ in json.loads(sys.argv[1]):
-    for dtype in ("float32", "bfloat16"):
-        f = eval(f"lambda x: jaxpool.{call}")
-        x = jax.ShapeDtypeStruct(shape, dtype)
-        def value_and_gradient(x, dy):
-            y, back = jax.vjp(f, x)
-            return y, back(dy)[0]
-        rows.append(target.compile(value_and_gradient, x, jax.eval_shape(f, x)))
+for call, *types in json.loads(sys.argv[1]):
+    f = eval(f"lambda x, a=None, b=None: jaxpool.{call}")
+    arrays = [jax.ShapeDtypeStruct(*each) for each in types]
+    y = jax.eval_shape(f, *arrays)
+    def value_and_gradient(dy, x, *others):
+        y, back = jax.vjp(lambda x: f(x, *others), x)
+        return y, back(dy)[0]
+    if y.dtype == bool:
+        rows.append(target.compile(f, *arrays))
+    else:
+        rows.append(target.compile(value_and_gradient, y, *arrays))
 target.close()
 print(json.dumps(rows))
 """
-
-
-@pytest.mark.ci
-@pytest.mark.skipif(
+compiles_for_gpu = pytest.mark.skipif(
     not importlib.util.find_spec("jax_cuda12_plugin"), reason="jax-cuda12-plugin is not installed"
 )
-def test_kernels_load_vectors_without_branches():
+
+
+def compile_calls(calls):
+    """Return the counts of programs of calls, each with the types of its arrays."""
     result = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(CASES)],
+        [sys.executable, "-c", PROGRAM, json.dumps(calls)],
         env={**os.environ, "XLA_FLAGS": ""},
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         check=True,
         text=True,
     )
-    rows = iter(json.loads(result.stdout.splitlines()[-1]))
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.mark.ci
+@compiles_for_gpu
+def test_kernels_load_vectors_without_branches():
+    dtypes = ("float32", "bfloat16")
+    calls = [(call, (shape, dtype)) for call, shape, *_ in CASES for dtype in dtypes]
+    rows = iter(compile_calls(calls))
     for call, _, kernels, *limits in CASES:
         for max_bytes, max_instructions in limits:
             row = next(rows)
@@ -66,3 +88,15 @@ def test_kernels_load_vectors_without_branches():
             assert row["kernels"] == kernels, about
             assert row["bytes"] <= max_bytes, about
             assert row["instructions"] <= max_instructions, about
+
+
+@pytest.mark.ci
+@compiles_for_gpu
+def test_programs_do_not_wait_for_the_host():
+    calls = [(call, (shape, "float32"), *others) for call, shape, others, *_ in OTHER_CASES]
+    rows = compile_calls(calls)
+    for (call, _, _, kernels, max_bytes), row in zip(OTHER_CASES, rows, strict=True):
+        about = f"{call}: {row}"
+        assert row["host loops"] == 0, about
+        assert row["kernels"] <= kernels, about
+        assert row["bytes"] <= max_bytes, about

@@ -156,7 +156,7 @@ PTX = """
 \tld.global.nc.b32 %r2, [%rd2+4];
 $L__BB0_2:
 \tadd.s64 %rd4, %rd2, %rd3;
-\tld.global.nc.v4.b32 {%r3, %r4, %r5, %r6}, [%rd4];
+\tld.global.nc.v4.b32 {%r3, %r4, %r5, %r6}, [ %rd4 + 0 ];
 \tst.global.v4.b32 [%rd3], {%r3, %r4, %r5, %r6};
 \tret;
 }

@@ -1,4 +1,4 @@
-"""Pools of boxes on CPU sum cotangents in a fixed order, do not copy images, and round lengths once."""
+"""Pools of boxes sum cotangents in a fixed order or by one product, do not copy images, and round lengths once."""
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ import pytest
 from jaxpool._kernels import box_mean
 from jaxpool._kernels.box_mean import (
     WeightedPixels,
+    multiply_weighted_cotangents,
     scatter_weighted_cotangents,
     weighted_sums_by_gather,
 )
@@ -32,7 +33,9 @@ def draw_pixels(boxes, cells, pixels, height, width):
 def numpy_cotangent(dy, of, count):
     """Return the cotangent of each pixel, summed term by term in float32."""
     at, weight = (np.asarray(a) for a in of.all_pixels())
-    terms = np.asarray(dy)[:, :, :, None, None] * weight[..., None]
+    factors = np.asarray(dy)[:, :, :, None, None], weight[..., None]
+    terms = np.zeros((*at.shape, dy.shape[-1]), np.float32)
+    np.multiply(*factors, out=terms, where=factors[1] != 0)
     dx = np.zeros((count, dy.shape[-1]), np.float32)
     np.add.at(dx, at.ravel(), terms.reshape(-1, dy.shape[-1]))
     return dx
@@ -56,6 +59,25 @@ def test_cotangents_are_summed_in_order(boxes, cells, pixels, height, width, cha
     )
     (dx,) = run(dy, of)
     np.testing.assert_array_equal(dx, numpy_cotangent(dy, of, count))
+
+
+def test_product_adds_infinite_cotangents_to_their_pixels_only():
+    """In a product with weights, an infinity or NaN of weight 0 would be NaN."""
+    of, boxes = draw_pixels(9, 3, 4, 12, 14), 9
+    dy = RNG.standard_normal((boxes, 3, 3, 5)).astype(np.float32)
+    for value in (np.inf, -np.inf, np.nan):
+        dy[RNG.random(dy.shape) < 0.02] = value
+    levels = [(2, 6, 14), (3, 4, 14)]
+    which = jnp.asarray(RNG.integers(0, 3, boxes), np.int32)  # 2: in no level
+    dxs = jax.jit(multiply_weighted_cotangents, static_argnums=3)(
+        jnp.asarray(dy), which, of, tuple(levels)
+    )
+    for level, dx in enumerate(dxs):
+        here = np.asarray(which) == level
+        with np.errstate(invalid="ignore"):
+            want = numpy_cotangent(dy[here], jax.tree.map(lambda a, at=here: a[at], of), 12 * 14)
+        assert 0 < np.isfinite(want).sum() < want.size
+        np.testing.assert_allclose(dx, want, rtol=1e-5, atol=1e-5)
 
 
 def test_cotangents_of_box_maxima_are_summed_in_order():

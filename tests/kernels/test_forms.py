@@ -117,7 +117,10 @@ FORMS = {  # functions, and the forms of their kernels
         ("portable", {"boxes_per_matmul": 2, "max_points_in_memory": 1}),
         ("cpu", {"max_points_in_memory": 1, "max_concatenated_bytes": 0}),
         ("cpu", {"max_gathered_samples": 0}),
+        ("gpu", {}),
+        ("gpu", {"max_box_product_elements": 0, "max_concatenated_bytes": 0}),
     ],
+    ("local_maxima", "local_minima"): [("portable", {}), ("gpu", {})],
     ("roi_max_pool",): [
         ("portable", {}),
         ("portable", {"boxes_per_loop": 2, "tile_rows": 2, "tile_columns": 3}),

@@ -9,6 +9,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import make_window
 from jaxpool._plan.boxes import (
     boxes_in_memory,
+    choose_cotangent_form,
     concatenates_levels,
     gathers_pixels,
     gathers_points,
@@ -16,6 +17,7 @@ from jaxpool._plan.boxes import (
 )
 from jaxpool._plan.max_pool import (
     choose_residual,
+    plan_centre_comparison,
     plan_max,
     plan_tie_folds,
     uses_select_and_scatter,
@@ -61,6 +63,17 @@ def rows_of(channels, platform="cpu", *, sharded=False):
     return Problem(shape, "float32", platform, make_window(shape, (3, 3)), is_sharded=sharded)
 
 
+def windows_on(platform, taps, *, sharded=False):
+    shape = (1, 99, 1)
+    window = make_window(shape, (taps,), padding="SAME")
+    return Problem(shape, "float32", platform, window, is_sharded=sharded)
+
+
+def has_product_of_all_boxes(boxes, level, channels=4, platform="gpu"):
+    form = choose_cotangent_form(platform, (boxes, 2, 3, channels), [(1, 8, 8), level])
+    return form == "product"
+
+
 def gathers_elements(problem):
     return plan_sum(problem).passes[0].layout.read_mode == "clamped"
 
@@ -89,6 +102,7 @@ ROW, NETWORK = int(CPU.min_tap_loop_row), CPU.max_sorting_network_taps
 LEAST, MOST = int(CPU.min_float_reduction_size), int(CPU.min_folded_elements)
 PER_SEGMENT = CPU.min_scattered_rows
 # Elements of all levels but one, so that ten boxes read one array
+OPERAND = GPU.max_box_product_elements
 LEVELS = 10 * CPU.max_concatenated_bytes // 4 - 5
 CHOICES = [  # choice, arguments for which it is True, and lists of arguments for which it is False
     (is_ordinary_pool, [adaptive([2 * LIMITS.max_adaptive_taps], (2,))]),
@@ -171,13 +185,31 @@ CHOICES = [  # choice, arguments for which it is True, and lists of arguments fo
     (counts_ties_in_branch, ["cpu", (2**31, 1)], ["portable", (2,)]),
     (counts_ties_in_branch, ["cpu", (2**32 - 1,)], ["cpu", (2**32,)]),
     (gathers_points, [LIMITS.max_gathered_samples], [LIMITS.max_gathered_samples + 1], [None]),
-    (gathers_pixels, ["cpu", 4], ["cpu", 5], ["gpu", 4]),
+    (gathers_pixels, ["gpu", 4], ["gpu", 5], ["tpu", 4]),
+    # Operands of 2 rows of cells per box: boxes and channels in columns, or the rows of all images.
+    (
+        has_product_of_all_boxes,
+        [OPERAND // 128, (1, 8, 16)],
+        [OPERAND // 128 + 1, (1, 8, 16)],
+        [OPERAND // 128, (1, 8, 16), None],
+        [1, (1, 8, 16), 4, "cpu"],
+        [1, (1, 8, 16), 4, "tpu"],
+    ),
+    (has_product_of_all_boxes, [OPERAND // 1024, (64, 8, 16)], [OPERAND // 512, (64, 8, 16)]),
+    (
+        plan_centre_comparison,
+        [windows_on("gpu", GPU.max_compared_taps)],
+        [windows_on("gpu", GPU.max_compared_taps + 1)],
+        [windows_on("gpu", 3, sharded=True)],
+        [windows_on("cpu", 3)],
+        [windows_on("tpu", 3)],
+    ),
     (
         concatenates_levels,
         ["cpu", [LEVELS, 5], 4, 10],
         ["cpu", [LEVELS + 1, 5], 4, 10],
         ["cpu", [5, None], 4, 10],
-        ["gpu", [1], 4, 10],
+        ["tpu", [1], 4, 10],
     ),
 ]
 
