@@ -43,6 +43,9 @@ from jaxpool._ops.random_pool import StochasticPool, uniform_dtype
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._shards.split import on_shards
 
+# Eager calls are compiled: outside of a program, `jax.random.uniform` transfers its bounds to the device.
+_uniform = jax.jit(jax.random.uniform, static_argnums=(1, 2), inline=True)
+
 
 def as_prng_key(key: object, rule: str, hint: str) -> Array:
     """`key` as an array. Raises unless it is one typed key, or the words of a raw key of the default implementation."""
@@ -147,9 +150,7 @@ def _fractional_pool(
     if op_type is FractionalMax:
         check_fits_int32_indices("x", op.window.input_shape)
     random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
-    samples = jax.random.uniform(
-        replicated(key), (len(op.dims), *random_shape), uniform_dtype(x.dtype)
-    )
+    samples = _uniform(replicated(key), (len(op.dims), *random_shape), uniform_dtype(x.dtype))
     x = x if op_type is FractionalMax else as_float(x)
     if sharding is None:
         return apply(op_type(op.dims), x, *[reshape_like(u, u.shape, x) for u in samples])
@@ -238,6 +239,6 @@ def stochastic_pool(
     sharding = None if checked.shards is None else checked.shards.sharding
     global_shape = sharding.global_shape(x.shape) if sharding else x.shape
     weight_dtype = accumulator_dtype(mean_dtype(x.dtype))
-    sample = jax.random.uniform(replicated(key), window.pooled_shape(global_shape), weight_dtype)
+    sample = _uniform(replicated(key), window.pooled_shape(global_shape), weight_dtype)
     sample = sharding.local_shard(sample) if sharding else sample
     return checked.apply(apply, StochasticPool(window), x, sample)

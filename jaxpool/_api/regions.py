@@ -245,6 +245,7 @@ def multilevel_roi_align(
     return mean_in_pyramid_level(op, level_scales, xs, boxes, image_indices, levels)
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2, 3), inline=True)
 def pyramid_level_of_boxes(
     boxes: Array, level_bounds: tuple[int, int], canonical_size: float, canonical_level: int
 ) -> Array:
@@ -266,13 +267,19 @@ def mean_in_pyramid_level(
 
     def pool_cells(*arrays: Array) -> Array:
         flat_boxes, image, level = arrays[len(xs) :]
-        wide_boxes = flat_boxes.astype(accumulator_dtype(mean_dtype(flat_boxes.dtype)))
-        scales = jnp.asarray(float_constant(level_scales, wide_boxes.dtype))
-        box_scales = scales[jnp.clip(level, 0, len(level_scales) - 1)][:, None]
+        scaled_boxes = _scale_boxes(flat_boxes, tuple(level_scales), level)
         level_op = dataclasses.replace(op, scale=1.0)
-        return apply_box_mean(level_op, arrays[: len(xs)], wide_boxes * box_scales, image, level)
+        return apply_box_mean(level_op, arrays[: len(xs)], scaled_boxes, image, level)
 
     return _pool_box_cells(pool_cells, op, boxes, xs, boxes.reshape(-1, 4), *indices)
+
+
+@functools.partial(jax.jit, static_argnums=1, inline=True)
+def _scale_boxes(boxes: Array, level_scales: tuple[float, ...], level: Array) -> Array:
+    """Boxes (K, 4), each times the scale of its level, in the accumulator dtype."""
+    wide_boxes = boxes.astype(accumulator_dtype(mean_dtype(boxes.dtype)))
+    scales = jnp.asarray(float_constant(level_scales, wide_boxes.dtype))
+    return wide_boxes * scales[jnp.clip(level, 0, len(level_scales) - 1)][:, None]
 
 
 @public

@@ -155,10 +155,16 @@ def segment_max_with_argmax(
         y, (_, row_index) = apply_with_residual(op, x, *ids_and_mask)
         if ties == "split":
             y = apply(SegmentSelect("max", ties, rows.segments), x, *ids_and_mask)
-        is_row = (row_index >= 0) & (row_index < num_rows)
-        return y, jnp.where(is_row, row_index, np.int32(num_rows))
+        return y, _valid_row_index(row_index, num_rows)
 
     return rows.call(max_and_row_index, x)
+
+
+@functools.partial(jax.jit, static_argnums=1, inline=True)
+def _valid_row_index(row_index: Array, num_rows: int) -> Array:
+    """`row_index` with `num_rows` in place of an index that no row has, as in a segment without rows."""
+    is_row = (row_index >= 0) & (row_index < num_rows)
+    return jnp.where(is_row, row_index, np.int32(num_rows))
 
 
 @public

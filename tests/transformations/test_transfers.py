@@ -72,17 +72,7 @@ def test_trace_and_lower(name, compilations):
         lowered.compile(FAST_COMPILE)(operands)
 
 
-RAISES_EAGERLY = (
-    *(
-        "stochastic_pool",
-        "fractional_max_pool",
-        "fractional_avg_pool",
-    ),  # as jax.random.uniform does
-    *("segment_max_with_argmax", "multilevel_roi_align"),  # as jax.ops.segment_max and x + 1 do
-)
-
-
-@pytest.mark.parametrize("name", [name for name in POOLS if name not in RAISES_EAGERLY])
+@pytest.mark.parametrize("name", POOLS)
 def test_eager_calls(name):
     """With keywords, masks, boxes and segment ids. `initial` is an array: jnp.max raises for a number."""
     pool = POOLS[name]
