@@ -1,4 +1,4 @@
-"""PyTorch's pools with autograd, on contiguous (channels-first) or channels_last tensors."""
+"""PyTorch's pools with autograd, on contiguous (channels-first) or channels_last tensors, also by `torch.compile`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,20 @@ from bench.timing import timed_calls
 class TorchPeer:
     """PyTorch with one memory format. Tensors get their layout before timing starts."""
 
-    def __init__(self, name: str, device: Device, threads: int, *, channels_last: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        device: Device,
+        threads: int,
+        *,
+        channels_last: bool,
+        compiles: bool = False,
+    ) -> None:
         self.name = name
         self._device = device
         self._threads = threads
         self._channels_last = channels_last
+        self._compiles = compiles
 
     def prepare(self, work: Work) -> Prepared:
         torch = self._torch()
@@ -43,6 +52,10 @@ class TorchPeer:
             raise Unsupported("elementwise and running: the memory format makes no difference")
         xs = [self._laid_out(torch, case, x) for x in work.xs]
         op = _op(torch, case, _as_images(case, self._channels_last))
+        if self._compiles:
+            # After eight programs of one lambda, PyTorch would run the others eagerly.
+            torch.compiler.reset()
+            op = torch.compile(op, dynamic=False)
 
         if work.dy is None:
 
@@ -74,6 +87,8 @@ class TorchPeer:
             raise Unsupported("torch sees no GPU")
         if self._device == "tpu":
             raise Unsupported("torch does not run on a TPU")
+        if self._compiles and self._device == "cpu":
+            raise Unsupported("torch.compile is a peer on GPUs")
         torch.set_num_threads(self._threads)
         return torch
 

@@ -187,7 +187,8 @@ def _train_steps() -> Iterator[Case]:
     for net, shape in shapes.items():
         size = 16 if net == "SpatialPyramid" else 8
         small = (2, size, size, shape[-1])
-        yield Case(TRAIN_STEP, shape, net=net, tags=frozenset({"train"}))
+        tags = {"train", "gpu"} if net in ("ResNetStem", "UNet") else {"train"}
+        yield Case(TRAIN_STEP, shape, net=net, tags=frozenset(tags))
         yield Case(TRAIN_STEP, small, net=net, tags=frozenset({"train", "small"}))
 
 
@@ -206,6 +207,10 @@ def _gpu() -> Iterator[Case]:
             yield pool(op, (64, 40, 40, 128), window, 1, "SAME", "gpu")
         yield pool(op, (32, 16384, 64), 3, 2, "VALID", "gpu")
         yield adaptive(f"adaptive_{op}", (64, 56, 56, 128), 7, "gpu")
+        yield pool(op, (64, 112, 112, 64), 3, 2, 1, "gpu", dtype="float16")
+        yield pool(op, (64, 64, 112, 112), 3, 2, 1, "gpu", dtype="bfloat16", channels_first=True)
+        for channels in (1, 3):
+            yield pool(op, (64, 672, 672, channels), 3, 2, 1, "gpu")
     yield pool("max_pool", (64, 64, 112, 112), 2, 2, "VALID", "gpu", channels_first=True)
     yield pool(ARGMAX, (64, 112, 112, 64), 2, 2, "VALID", "gpu", "argmax")
     yield unpool((64, 56, 56, 64), 2, "gpu")

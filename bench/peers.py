@@ -11,7 +11,7 @@ from bench._case import TRAIN_STEP
 from bench._jax_peer import AddOnePeer, JaxPeer, accelerate_op, add_one_calls, jaxpool_op, lax_op
 from bench._tf_peer import TensorFlowPeer
 from bench._torch_peer import TorchPeer
-from bench.results import COPY, OURS, Row
+from bench.results import COPY, OURS, TORCH_COMPILE, Row
 from bench.run import Device, Peer, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
@@ -25,6 +25,7 @@ def peers(
         JaxPeer("accelerate", accelerate_op, device),
         TorchPeer("torch", device, threads, channels_last=False),
         TorchPeer("torch-channels-last", device, threads, channels_last=True),
+        TorchPeer(TORCH_COMPILE, device, threads, channels_last=False, compiles=True),
         TensorFlowPeer(device, threads, tensorflow_python),
     )
     named = [peer for peer in made if peer.name in rivals]

@@ -10,6 +10,7 @@ from bench.results import ACCELERATE, ADD_ONE, COPY, LAX, OURS, STRONGEST, CaseR
 
 BEST_OF = "best of torch and tensorflow"
 SLOWER = 0.95
+MIN_RELIABLE_S = 1e-4  # on an accelerator: `x+1` on one array takes 35 to 83 us in different rows
 
 _LEGEND = """\
 Times are medians in milliseconds. `copy` moves as many bytes as the case cannot avoid between arrays that exist
@@ -51,7 +52,17 @@ def groups(run: Run) -> dict[str, list[CaseResult]]:
 def markdown(run: Run) -> str:
     """The tables of one run."""
     heads = [f"## {run.mode}, {run.conditions['device']}", _conditions(run), _LEGEND]
-    tables = [_speedups(run), _times(run.rows), _details(run.rows), _wrong(run.rows)]
+    is_accelerator = run.conditions["device"] != "cpu"
+    if is_accelerator:
+        heads.append(
+            "A question mark says that a time below 0.1 ms is unreliable: launches decide."
+        )
+    tables = [
+        _speedups(run),
+        _times(run.rows, MIN_RELIABLE_S if is_accelerator else 0),
+        _details(run.rows),
+        _wrong(run.rows),
+    ]
     return "\n\n".join(part for part in heads + tables if part) + "\n"
 
 
@@ -84,11 +95,12 @@ def _speedups(run: Run) -> str:
     return f"How many times as fast as each peer:\n\n{table(rows)}" if rows else ""
 
 
-def _times(results: Sequence[CaseResult]) -> str:
+def _times(results: Sequence[CaseResult], min_reliable_s: float) -> str:
     peers = _peers(results)
     rows = []
     for result in results:
-        row = {"case": result.name} | {peer: _time(result, peer) for peer in peers}
+        row = {"case": result.name}
+        row |= {peer: _time(result, peer, min_reliable_s) for peer in peers}
         ours, lax, copy = (result.median(peer) for peer in (OURS, LAX, COPY))
         ratios = {
             "lax / ours": (lax, ours),
@@ -133,9 +145,10 @@ def _median(result: CaseResult, peer: str) -> float | None:
     return min((m for p in STRONGEST if (m := result.median(p)) is not None), default=None)
 
 
-def _time(result: CaseResult, peer: str) -> str:
-    row = result.peers.get(peer)
-    return f"{_ms(result.median(peer))}{' !' if row and row.wrong else ''}"
+def _time(result: CaseResult, peer: str, min_reliable_s: float = 0) -> str:
+    row, median = result.peers.get(peer), result.median(peer)
+    is_unreliable = median is not None and median < min_reliable_s
+    return f"{_ms(median)}{' ?' * is_unreliable}{' !' if row and row.wrong else ''}"
 
 
 def _ms(seconds: float | None) -> str:

@@ -23,7 +23,8 @@ ACCELERATE = "accelerate"  # lax's own train step under `jaxpool.accelerate`
 ADD_ONE = "x+1"
 COPY = "copy"
 PLAIN = "plain"  # the equivalent jax.numpy code of `python -m bench --plain`
-STRONGEST = ("torch", "torch-channels-last", "tensorflow")
+TORCH_COMPILE = "torch-compile"  # `torch.compile`, only on GPUs
+STRONGEST = ("torch", "torch-channels-last", TORCH_COMPILE, "tensorflow")
 RIVALS = (LAX, ACCELERATE, *STRONGEST)
 
 

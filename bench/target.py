@@ -137,9 +137,11 @@ class Target:
         row: Row = {"kernels": sum(kernel.op != "async" for kernel in found)}
         row["bytes"] = round(sum(kernel.bytes for kernel in found) / least, 2)
         if self.clock:
-            cycles = model(found, llo_costs(self.dump), self.clock)
+            costs = llo_costs(self.dump)
+            cycles, estimate = (model(found, costs, self.clock, by_libtpu=b) for b in (False, True))
             least_cycles = self.clock.cycles(sum(map(_in_lanes, arrays)))
             row |= {"model": round(cycles / least_cycles, 2), "cycles": round(cycles)}
+            row["libtpu's cycles"] = round(estimate)
         elif self.name in GPUS:
             files = sorted(self.dump.glob("*.ptx"))
             parsed = [kernel for file in files for kernel in ptx.parse(file.read_text())]
@@ -216,26 +218,27 @@ def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[A
 
 
 def beside_lax(rows: Sequence[Row]) -> str:
-    """Modelled TPU cycles relative to lax: geometric mean and maximum per layout.
+    """Modelled TPU cycles relative to lax, by an unvalidated model, then with the estimates of libtpu.
 
-    If lax was also compiled in float32, that program is the reference.
+    The geometric mean and maximum per layout. If lax was also compiled in float32, that program is the reference.
     """
-    cycles = {
-        (row["layout"], row["case"], row["by"]): row["cycles"] for row in rows if "cycles" in row
-    }
+    both = [("By an unvalidated model", "cycles"), ("With libtpu's estimates", "libtpu's cycles")]
+    return "\n".join(line for about, key in both for line in _ratios_to_lax(rows, about, key))
+
+
+def _ratios_to_lax(rows: Sequence[Row], about: str, key: str) -> Iterator[str]:
+    cycles = {(row["layout"], row["case"], row["by"]): row[key] for row in rows if key in row}
     ratios: dict[str, dict[str, float]] = {}
     for (layout, case, who), ours in cycles.items():
         rival = cycles.get((layout, case, WIDE), cycles.get((layout, case, "lax")))
         if who == "jaxpool" and rival:
             ratios.setdefault(layout, {})[case] = ours / rival
-    lines = []
     for layout, each in ratios.items():
         mean, worst = statistics.geometric_mean(each.values()), max(each, key=each.__getitem__)
-        lines.append(
-            f"Cycles over lax's, {layout}, {len(each)} rows: {mean:.2f} in the geometric mean,"
+        yield (
+            f"{about}, cycles over lax's, {layout}, {len(each)} rows: {mean:.2f} in the geometric mean,"
             f" {each[worst]:.2f} at most, {worst}."
         )
-    return "\n".join(lines)
 
 
 # Statistics of compiled programs, from the text that XLA and libtpu write
@@ -256,6 +259,7 @@ class Kernel(NamedTuple):
     op: str
     bytes: int  # read and written
     overlapped_bytes: int = 0  # copied between memories while other kernels run
+    estimate: int | None = None  # cycles that libtpu writes into the program for some kernels
 
 
 def entry(text: str) -> Iterator[tuple[str, str, str, str]]:
@@ -281,7 +285,8 @@ def kernels(text: str, *, tpu: bool) -> list[Kernel]:
             continue
         operands = re.findall(r"%([\w.\-]+)", rest.split("),")[0])
         moved = sizes[name] + sum(sizes.get(operand, 0) for operand in operands)
-        result.append(Kernel(name, op, moved))
+        estimate = re.search(r'"estimated_cycles":"(\d+)"', rest)
+        result.append(Kernel(name, op, moved, 0, int(estimate[1]) if estimate else None))
     return result
 
 
@@ -352,10 +357,19 @@ def llo_costs(folder: Path) -> dict[str, Cost]:
     return costs
 
 
-def model(found: list[Kernel], costs: Mapping[str, Cost], clock: Clock) -> float:
-    """Modelled cycles: the larger of bundles and DMA time per kernel, and at least the total DMA time."""
+def model(
+    found: list[Kernel], costs: Mapping[str, Cost], clock: Clock, *, by_libtpu: bool = False
+) -> float:
+    """Modelled cycles: the larger of bundles and DMA time per kernel, and at least the total DMA time.
+
+    With `by_libtpu`, the estimates of libtpu replace the model of the kernels that have one.
+    """
     known = [costs.get(kernel.name, Cost(0, 0)) for kernel in found]
-    each = sum(max(cost.bundles, clock.cycles(cost.moved)) for cost in known)
+    cycles = [max(cost.bundles, clock.cycles(cost.moved)) for cost in known]
+    if by_libtpu:
+        pairs = zip(found, cycles, strict=True)
+        cycles = [modelled if k.estimate is None else k.estimate for k, modelled in pairs]
+    each = sum(cycles)
     moved = sum(cost.moved for cost in known) + sum(kernel.overlapped_bytes for kernel in found)
     return max(each, clock.cycles(moved))
 
@@ -386,5 +400,6 @@ and writing results once; what one kernel reads twice counts once. Not seen: tim
     "tpu": """\
 Compiled by libtpu for the described device, not run. `model`: of each kernel the more of its instruction bundles and
 its DMAs, in cycles over those of moving arguments and results once, minor axes filled to 128 lanes. A lower bound:
-loops inside a kernel's loop are counted once, DMAs of a size known late not at all. It was not held against a TPU.""",
+loops inside a kernel's loop are counted once, DMAs of a size known late not at all. It was not held against a TPU.
+`libtpu's cycles`: the model, but libtpu's own estimate where a kernel has one.""",
 }

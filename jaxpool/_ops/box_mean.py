@@ -13,7 +13,6 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import fits_int32, is_int
-from jaxpool._geometry.window import Window
 from jaxpool._kernels import box_mean as kernels
 from jaxpool._kernels.box_mean import WeightedPixels
 from jaxpool._kernels.dtypes import (
@@ -24,7 +23,7 @@ from jaxpool._kernels.dtypes import (
     mean_dtype,
 )
 from jaxpool._ops.apply import apply
-from jaxpool._ops.op import Arrays, Op, problem_of
+from jaxpool._ops.op import Arrays, Op, array_problem
 from jaxpool._ops.ranged import T, amend_unless
 from jaxpool._plan import boxes as plans
 from jaxpool._plan.problem import Platform
@@ -116,7 +115,7 @@ class BoxMean(Op):
         wide_dy = dy.astype(accumulator_dtype(dy.dtype))
         form: plans.CotangentForm = "grouped products"
         if self.by_pixels(platform):
-            shape = problem_of(Window(()), dy, platform).shape
+            shape = array_problem(dy, platform).shape
             form = plans.choose_cotangent_form(platform, shape, self.levels)
         if form == "grouped products":
             dxs = self._matrix_transpose(platform, wide_dy, extra_args)

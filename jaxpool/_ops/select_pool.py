@@ -173,10 +173,8 @@ class CentreMask(SelectPool):
         step = plans.plan_centre_comparison(problem_of(self.window, x, platform))
         if step is None:
             return is_centre(self.primal(platform, x)[1], self.window)
-        widens, centre = (
-            not self._plan(platform, x).has_16_bit_comparisons,
-            _centre_tap(self.window),
-        )
+        centre, plan = _centre_tap(self.window), self._plan(platform, x)
+        widens = not plan.has_16_bit_comparisons
         return is_centre_selected(x, centre, self.kind, self.ties, step, widens=widens)
 
 

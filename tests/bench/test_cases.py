@@ -17,6 +17,7 @@ from bench import plain, train_steps
 from bench._case import ARGMAX, MODES, TRAIN_STEP
 from bench._jax_peer import AddOnePeer, JaxPeer, jaxpool_op, lax_op
 from bench._tf_peer import PYTHON_VARIABLE, TensorFlowPeer
+from bench._torch_peer import TorchPeer
 from bench.cases import CASES, Case, adaptive, matches, over, pool, select, unpool
 from bench.oracle import Reference
 from bench.peers import peers
@@ -35,6 +36,7 @@ UNSUPPORTED = {
     "lax": r"adaptive|argmax|unpool|dilation.*vjp",
     "torch": r"^avg.*dilation",
     "torch-channels-last": r"^(maximum|minimum|cummax)|^avg.*dilation",
+    "torch-compile": "",
     "tensorflow": r"adaptive|unpool|cummax|argmax.*vjp|sum_pool|dilation",
 }
 
@@ -185,6 +187,23 @@ def test_missing_library_is_reported(monkeypatch):
     rows = run_case(SMALL[0], "forward", rivals, 0.0).peers
     assert rows["torch"].why_not == "torch is not installed"
     assert PYTHON_VARIABLE in rows["tensorflow"].why_not
+
+
+def test_compiled_torch_runs_the_compiled_op(monkeypatch):
+    torch = pytest.importorskip("torch")
+    compiled = []
+
+    def compile_op(op, dynamic):
+        compiled.append(op)
+        return op
+
+    monkeypatch.setattr(torch, "compile", compile_op)
+    peer = TorchPeer("torch-compile", "cpu", 2, channels_last=False, compiles=True)
+    monkeypatch.setattr(peer, "_torch", lambda: torch)
+    row = run_case(SMALL[0], "forward_and_vjp", [peer], 0.0).peers["torch-compile"]
+    assert len(compiled) == 1
+    assert row.timing
+    assert not row.wrong
 
 
 def test_tensorflow_process_needs_no_jax(tmp_path, monkeypatch, capfd):

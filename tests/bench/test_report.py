@@ -76,6 +76,15 @@ def test_report_has_ratios_wrong_results_and_reasons():
     assert "lax / accelerate" not in without_step
 
 
+def test_times_below_100_us_on_a_gpu_are_marked():
+    first = CaseResult(FIRST, {"jaxpool": row(0.09), "lax": row(0.11)})
+    run = dataclasses.replace(RUN, rows=(first,))
+    assert "?" not in report.markdown(run)
+    text = report.markdown(dataclasses.replace(run, conditions={**CONDITIONS, "device": "gpu"}))
+    assert f"| {FIRST} | 0.090 ? | 0.110 | 1.22 |" in text
+    assert "is unreliable" in text
+
+
 def test_result_file_round_trip_and_report(tmp_path, capsys):
     path = tmp_path / "run.json"
     results.write(path, RUN.to_json())

@@ -22,7 +22,7 @@ ENTRY %main (a: f32[4,100], b: bf16[4,100]) -> (f32[4,100], pred[4,100]) {
   %helper = f32[4,100]{1,0} custom-call(%gte), custom_call_target="Sharding"
   %copy-start = (f32[4,100], f32[4,100]) copy-start(%gte)
   %copy-done = f32[4,100]{1,0} copy-done(%copy-start)
-  ROOT %reduce-window.2 = f32[4,100]{1,0} reduce-window(%gte, %copy-done), to_apply=%inside
+  ROOT %reduce-window.2 = f32[4,100]{1,0} reduce-window(%gte, %copy-done), to_apply=%inside, {"estimated_cycles":"70"}
 }
 """
 
@@ -32,7 +32,7 @@ def test_kernel_bytes():
     assert kernels == [
         Kernel("fusion", "fusion", 1600 + 800 + 1600 + 400),
         Kernel("copy-done", "async", 0, 4 * 128 * 4),
-        Kernel("reduce-window.2", "reduce-window", 3 * 1600),
+        Kernel("reduce-window.2", "reduce-window", 3 * 1600, estimate=70),
     ]
     assert [kernel.op for kernel in target.kernels(MODULE, tpu=False)][1] == "custom-call"
 
@@ -87,6 +87,9 @@ def test_bundles_and_dmas_of_llo(tmp_path):
     assert target.model(kernels, costs, by_bundles) == 9
     by_moving = Clock(bandwidth=10.0, frequency=1.0)
     assert target.model(kernels, costs, by_moving) == (2048 + 3952) / 10
+    estimated = [kernels[0]._replace(estimate=7), *kernels, kernels[1]._replace(estimate=5)]
+    assert target.model(estimated, costs, by_bundles) == 9 + 9
+    assert target.model(estimated, costs, by_bundles, by_libtpu=True) == 7 + 9 + 5
 
 
 def test_cycle_ratio_to_lax_per_layout():
@@ -101,13 +104,15 @@ def test_cycle_ratio_to_lax_per_layout():
         ("default", "a", "lax"): 2,
     }
     rows = [
-        {"layout": layout, "case": case, "by": who, "cycles": n}
+        {"layout": layout, "case": case, "by": who, "cycles": n, "libtpu's cycles": n * n}
         for (layout, case, who), n in cycles.items()
     ]
     rows.append({"layout": "batch", "case": "c", "by": "lax", "error": "no program"})
     assert beside_lax(rows).splitlines() == [
-        "Cycles over lax's, batch, 2 rows: 1.00 in the geometric mean, 2.00 at most, a.",
-        "Cycles over lax's, default, 1 rows: 1.50 in the geometric mean, 1.50 at most, a.",
+        "By an unvalidated model, cycles over lax's, batch, 2 rows: 1.00 in the geometric mean, 2.00 at most, a.",
+        "By an unvalidated model, cycles over lax's, default, 1 rows: 1.50 in the geometric mean, 1.50 at most, a.",
+        "With libtpu's estimates, cycles over lax's, batch, 2 rows: 1.00 in the geometric mean, 4.00 at most, a.",
+        "With libtpu's estimates, cycles over lax's, default, 1 rows: 2.25 in the geometric mean, 2.25 at most, a.",
     ]
     assert beside_lax(rows[-1:]) == ""
 
@@ -138,7 +143,8 @@ def test_costs_of_a_compiled_program(tmp_path):
     row = aim._read(program, [x, x], 0.25)
     assert row == {"kernels": 1, "bytes": 1, "temporary MB": 0, "holds": "-", "compile s": 0.2}
     aim.clock = Clock(bandwidth=1.0, frequency=1.0)
-    assert aim._read(program, [x, x], 0)["cycles"] == 0
+    row = aim._read(program, [x, x], 0)
+    assert (row["cycles"], row["libtpu's cycles"]) == (0, 0)
 
 
 PTX = """
