@@ -188,7 +188,7 @@ class _ReductionsReport:
             head = f"{num_differing} of {len(rows)} windowed reductions of {name} not as in lax"
             shown = differing
         elif self._why_nothing_replaced is not None:
-            return [f"jaxpool run: nothing of {name} was taken over: {self._why_nothing_replaced}."]
+            head, shown = f"nothing of {name} was taken over: {self._why_nothing_replaced}.", []
         elif not rows:
             from jaxpool._accelerate.report import NO_REDUCTION
 

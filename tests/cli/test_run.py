@@ -173,14 +173,25 @@ def test_keep_memory_option(tmp_path):
         assert "1 of 1 windowed reductions of train.py taken over\n" in said
 
 
-def test_keep_memory_without_effect(capsys):
-    met = make_report(compare_with_lax=False)
-    met.kept_memory = False
-    assert lines_of(met, capsys) == [
-        "jaxpool run: train.py traced no windowed max, min or sum; "
-        "pools by reshape, adaptive and global pools are not replaced.",
-        "  --keep-memory: keep_memory() returned False, and changed nothing",
-    ]
+@pytest.mark.parametrize(
+    ("why_nothing_replaced", "head"),
+    [
+        (
+            None,
+            "train.py traced no windowed max, min or sum; "
+            "pools by reshape, adaptive and global pools are not replaced.",
+        ),
+        ("JAXPOOL_DISABLE is set", "nothing of train.py was taken over: JAXPOOL_DISABLE is set."),
+    ],
+)
+def test_memory_line_without_reductions(why_nothing_replaced, head, capsys, monkeypatch):
+    report = make_report(compare_with_lax=False)
+    report._why_nothing_replaced, report.kept_memory = why_nothing_replaced, False
+    effect = "  --keep-memory: keep_memory() returned False, and changed nothing"
+    assert lines_of(report, capsys) == [f"jaxpool run: {head}", effect]
+    monkeypatch.setattr(run, "_memory_lines", lambda kept_memory: ["the hint"])
+    assert lines_of(report, capsys) == [f"jaxpool run: {head}", "the hint"]
+    assert lines_of(report, capsys, quiet=True) == []
 
 
 POOLS_SCRIPT = """
