@@ -9,6 +9,7 @@ A name without a colon is a function of jaxpool. `module:name` imports the modul
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 import pkgutil
 import re
@@ -134,10 +135,9 @@ class _ArgumentParser(ast.NodeTransformer):
     def _size(self, node: ast.expr) -> Any:
         """A size of an array type: an int, or a symbolic size."""
         text = self._text(node)
-        try:
+        size: Any = None
+        with contextlib.suppress(ValueError):
             (size,) = export.symbolic_shape(text, scope=self._symbolic_scope)
-        except ValueError:
-            size = None
         is_size = 0 <= size <= MAX_SIZE if isinstance(size, int) else export.is_symbolic_dim(size)
         if not is_size or (isinstance(node, ast.Constant) and type(node.value) is not int):
             raise _UnreadableError(f"It cannot read the size {quote_text(text)}.")
