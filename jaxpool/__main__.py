@@ -78,12 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     command_module.add_arguments(parser)
     try:
-        args, extras = parser.parse_known_args(command_line[1:])
+        separate_program = getattr(command_module, "separate_program", list)
+        args, extras = parser.parse_known_args(separate_program(command_line[1:]))
         if extras:
             suggestion = did_you_mean(extras[0], re.findall(r"--[a-z-]+", parser.format_help()))
             raise UsageError(f"there is no such option: {' '.join(extras)}.{suggestion}")
         status = command_module.run(args)
-        sys.stdout.flush()
+        print(end="", flush=True)  # `sys.stdout` is None if standard output is closed
     except UsageError as error:
         print(f"jaxpool {command_name}: {error}", file=sys.stderr)
         return 2

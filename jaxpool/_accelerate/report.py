@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -17,8 +18,9 @@ _JAX_AND_JAXPOOL_FOLDERS = (
     os.path.dirname(os.path.abspath(jax.__file__)) + os.sep,
     _PACKAGE_FOLDER + os.sep,
 )
-_STDLIB_FOLDERS = (sysconfig.get_path("stdlib") + os.sep, "<frozen")
-_INSTALLED_FOLDER_NAMES = {"site-packages", "dist-packages"}
+_STANDARD_LIBRARY = (sysconfig.get_path("stdlib") + os.sep, "<frozen")
+# A folder of installed packages, perhaps of another environment that a .pth file or PYTHONPATH adds.
+_PACKAGES_FOLDER = re.compile(r"[/\\](site|dist)-packages[/\\]")
 
 NO_REDUCTION = (
     "no windowed max, min or sum; pools by reshape, adaptive and global pools are not replaced"
@@ -92,8 +94,8 @@ def path_in_package(file_path: str) -> str:
 
 def is_user_file(file_path: str) -> bool:
     """Whether a file belongs to the user's program rather than to an installed package."""
-    is_installed = not _INSTALLED_FOLDER_NAMES.isdisjoint(file_path.split(os.sep))
-    return not (is_installed or file_path.startswith((*_JAX_AND_JAXPOOL_FOLDERS, *_STDLIB_FOLDERS)))
+    is_installed = _PACKAGES_FOLDER.search(file_path) is not None
+    return not (is_installed or file_path.startswith(_JAX_AND_JAXPOOL_FOLDERS + _STANDARD_LIBRARY))
 
 
 def format_frame_line(frame: FrameType) -> str:

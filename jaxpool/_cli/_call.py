@@ -9,8 +9,10 @@ A name without a colon is a function of jaxpool. `module:name` imports the modul
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 import pkgutil
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,41 +27,46 @@ DTYPE_NAMES = (
     *("float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64", "bool"),
 )
+MAX_SIZE = 2**63 - 1
 EXAMPLE_CALL_HINT = " Write it as in \"max_pool(float32[8,40,40,128], (13, 13), padding='SAME')\"."
 
 
 def parse_call(call_text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """The function of the call and its arguments; arrays are `jax.ShapeDtypeStruct`s."""
     name, bracket, arguments_text = call_text.partition("(")
-    function = _find_function(name.strip().removeprefix("jaxpool."))
+    function = _find_function(name.strip().removeprefix("jaxpool."), call_text)
+    # Like jax, a call may write a scalar as float32[].
+    source = f"call {bracket}" + re.sub(r"(?<=\w)\[\s*\]", "[()]", arguments_text)
     try:
-        tree = ast.parse(f"call({arguments_text}" if bracket else "", mode="eval")
-        call = _ArrayTypeParser().visit(tree).body
-        args = [_literal(node) for node in call.args]
-        kwargs = {node.arg: _literal(node.value) for node in call.keywords}
-    except (SyntaxError, ValueError, TypeError, AttributeError) as error:
+        args, kwargs = _ArgumentParser(source).parse()
+    except (SyntaxError, _UnreadableError, RecursionError, MemoryError) as error:
         rule = "a call of numbers, texts, tuples and arrays of a dtype and sizes that jax knows"
-        hint = f" {error}" if isinstance(error, _UnreadableError) else ""
-        got = quote_text(call_text)
-        raise UsageError(f"`--plan` must be {rule}; got {got}.{hint}{EXAMPLE_CALL_HINT}") from None
+        got, hint = quote_text(call_text), _hint_at_word(error)
+        raise UsageError(f"`--plan` must be {rule}; got {got}. {hint}{EXAMPLE_CALL_HINT}") from None
     return function, args, kwargs
 
 
-class _UnreadableError(ValueError):
+class _UnreadableError(Exception):
     """A part of the call that is no value; the message names the part."""
 
 
-def _literal(node: ast.expr) -> Any:
-    """The value of an argument."""
-    names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError):
-        word = quote_text(names[0] if names else ast.unparse(node))
-        raise _UnreadableError(f"It cannot read {word}; texts have quotes.") from None
+def _hint_at_word(error: BaseException) -> str:
+    """A sentence that names the part of the call that cannot be read."""
+    if not isinstance(error, SyntaxError):
+        return str(error) if isinstance(error, _UnreadableError) else "It is nested too deeply."
+    if not error.offset or not error.text:
+        return f"{error.msg}."
+    start = error.offset - 1
+    end = max((error.end_offset or 0) - 1, start + 1)
+    # Python names perhaps one character. The word around it ends at a space, comma or parenthesis.
+    before, after = (
+        re.split(r"[\s,()]", error.text[:start])[-1],
+        re.split(r"[\s,()]", error.text[end:])[0],
+    )
+    return f"It cannot read {quote_text(before + error.text[start:end] + after)} ({error.msg})."
 
 
-def _find_function(name: str) -> Callable[..., Any]:
+def _find_function(name: str, call_text: str) -> Callable[..., Any]:
     module, colon, _ = name.partition(":")
     try:
         function = pkgutil.resolve_name(name if colon else f"jaxpool:{name}")
@@ -73,33 +80,68 @@ def _find_function(name: str) -> Callable[..., Any]:
     if not callable(function):
         where = module if colon else "jaxpool"
         raise UsageError(
-            f"`--plan` must be a call of a function of {where}; got {quote_text(name)}."
+            f"`--plan` must be a call of a function of {where}; got {quote_text(name or call_text)}."
         )
     return function
 
 
-class _ArrayTypeParser(ast.NodeTransformer):
-    """Replaces array types such as float32[8,b], and names of values. Sizes of the same name are equal."""
+class _ArgumentParser(ast.NodeTransformer):
+    """The arguments of a call in `source`.
 
-    def __init__(self) -> None:
-        self._symbolic_scope = export.SymbolicScope()
+    It replaces array types such as float32[8,b], and names of values, by values. Sizes of the same name are equal.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source, self._symbolic_scope = source, export.SymbolicScope()
+
+    def parse(self) -> tuple[list[Any], dict[str, Any]]:
+        """The positional arguments, and the keyword arguments."""
+        call = ast.parse(self._source, mode="eval").body
+        if not isinstance(call, ast.Call) or self._text(call.func) != "call":
+            raise _UnreadableError("A call ends with its arguments in parentheses.")
+        kwargs: dict[str, Any] = {}
+        for keyword in call.keywords:
+            if keyword.arg is None or keyword.arg in kwargs:
+                raise _UnreadableError(f"It cannot read {quote_text(self._text(keyword))}.")
+            kwargs[keyword.arg] = self._value(keyword.value)
+        return [self._value(node) for node in call.args], kwargs
+
+    def _text(self, node: ast.AST) -> str:
+        return ast.get_source_segment(self._source, node) or ""
+
+    def _value(self, node: ast.expr) -> Any:
+        """The value of an argument."""
+        node = self.visit(node)
+        names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+        try:
+            return ast.literal_eval(node)
+        except (ValueError, TypeError):
+            word, hint = (names[0], "; texts have quotes") if names else (self._text(node), "")
+            raise _UnreadableError(f"It cannot read {quote_text(word)}{hint}.") from None
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.Constant:
         """An array type."""
-        sizes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        sizes_text = ",".join(map(ast.unparse, sizes))
-        dtype_text = ast.unparse(node.value)
+        dtype_text = self._text(node.value)
         try:
             dtype = jnp.dtype(dtype_text)
-        except TypeError:
+            getattr(jnp, dtype.name)  # NumPy has more dtypes than jax
+        except (TypeError, ValueError, AttributeError):
             hint = did_you_mean(dtype_text, DTYPE_NAMES)
             raise _UnreadableError(f"It knows no dtype {quote_text(dtype_text)}.{hint}") from None
-        try:
-            shape = export.symbolic_shape(sizes_text, scope=self._symbolic_scope)
-        except ValueError:
-            raise _UnreadableError(f"It cannot read sizes {quote_text(sizes_text)}.") from None
-        array_type = jax.ShapeDtypeStruct(shape, dtype)
-        return ast.Constant(array_type)  # type: ignore[arg-type]
+        size_nodes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        shape = [self._size(size_node) for size_node in size_nodes]
+        return ast.Constant(jax.ShapeDtypeStruct(shape, dtype))  # type: ignore[arg-type]
+
+    def _size(self, node: ast.expr) -> Any:
+        """A size of an array type: an int, or a symbolic size."""
+        text = self._text(node)
+        size: Any = None
+        with contextlib.suppress(ValueError):
+            (size,) = export.symbolic_shape(text, scope=self._symbolic_scope)
+        is_size = 0 <= size <= MAX_SIZE if isinstance(size, int) else export.is_symbolic_dim(size)
+        if not is_size or (isinstance(node, ast.Constant) and type(node.value) is not int):
+            raise _UnreadableError(f"It cannot read the size {quote_text(text)}.")
+        return size
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """The value of a name, if it has one."""

@@ -38,7 +38,7 @@ class CotangentRoute:
 
     `cotangent_shares[i, j]` holds the cotangent of x for a cotangent of 1 at output (i, j). `input_masks[i, j]` is True
     for the inputs in the window of the output, or, without windows, for the inputs with a share. `num_tied[i, j]` is
-    the number of elements between which `ties` decides at output (i, j).
+    the number of elements between which the tie rule decides at output (i, j).
     """
 
     call: FunctionCall
@@ -107,10 +107,10 @@ def route_cotangents(call: FunctionCall, dy: np.ndarray | None = None) -> Cotang
 
 
 def _count_tied_elements(call: FunctionCall, output_shape: Position) -> np.ndarray:
-    """The number of elements whose shares of an output depend on `ties`. For a mask: 1 if the output does."""
+    """The number of elements whose shares of an output depend on the tie rule. For a mask: 1 if the output does."""
     answers = [
         call.record.run(call.arguments | {"ties": ties}, call.record.meaning)
-        for ties in call.record.ties
+        for ties in call.record.oracle_ties
     ]
     num_tied = np.zeros(output_shape, int)
     if call.returns_mask:

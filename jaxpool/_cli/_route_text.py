@@ -99,17 +99,20 @@ def _format_side(grids: tuple[LabelledArray, ...]) -> list[list[str]]:
 
 
 def tie_sentence(route: CotangentRoute) -> str:
-    """A sentence about the outputs for which `ties` decides, with a space at its end; "" if there are none."""
+    """A sentence about the outputs for which the tie rule decides, with a space at its end; "" if there are none."""
     num_outputs = np.count_nonzero(route.num_tied)
     if not num_outputs:
         return ""
     unit = "window" if route.call.window is not None else "output"
-    return f"In {num_outputs} of {route.y.size} {unit}s elements tie, and {_ties_argument(route)} decides. "
+    return f"In {num_outputs} of {route.y.size} {unit}s elements tie, and {_tie_rule(route, ' decides')}. "
 
 
-def _ties_argument(route: CotangentRoute) -> str:
+def _tie_rule(route: CotangentRoute, verb: str = "") -> str:
+    """The argument `ties` and a verb, or the rule of a function without this argument."""
     call = route.call
-    return f"ties={call.arguments.get('ties', call.record.parameters['ties'].default)!r}"
+    if not call.record.takes("ties"):
+        return "the first is chosen"
+    return f"ties={call.arguments.get('ties', call.record.parameters['ties'].default)!r}{verb}"
 
 
 def _summary_text(route: CotangentRoute) -> str:
@@ -171,11 +174,9 @@ def receivers_text(route: CotangentRoute, output: Position) -> str:
         ]
         text = ", ".join(texts) or "nobody"
     num_tied = route.num_tied[output]
-    # Running maxima have no rule "split", which would find all tied elements.
-    or_more = "" if "split" in route.call.record.ties else " or more"
-    return (
-        f"{text}; {num_tied}{or_more} elements tie, {_ties_argument(route)}" if num_tied else text
-    )
+    # Running maxima and `k_max_pool` have no rule "split", which would find all tied elements.
+    or_more = "" if "split" in route.call.record.oracle_ties else " or more"
+    return f"{text}; {num_tied}{or_more} elements tie, {_tie_rule(route)}" if num_tied else text
 
 
 def _format_share(share: float) -> str:

@@ -1,8 +1,11 @@
 """Run a Python program with the arguments, path, traceback and exit status that `python` would give it."""
 
 import builtins
+import contextlib
 import importlib.machinery
 import importlib.util
+import linecache
+import marshal
 import os
 import pkgutil
 import runpy
@@ -30,8 +33,11 @@ def run_program(
     main = types.ModuleType("__main__")
     # Python's own `__main__` has the module `builtins` here. `exec` would set the dictionary of the module.
     main.__dict__["__builtins__"] = builtins
+    if "__annotations__" in vars(sys.modules["__main__"]):  # not since Python 3.14
+        main.__annotations__ = {}
+    main.__loader__, main.__package__ = importlib.machinery.BuiltinImporter, None
     sys.modules["__main__"] = main
-    sys.argv[:] = [kind if kind == "-c" else name, *arguments]
+    sys.argv[:] = [kind or name, *arguments]
     exception: BaseException | None = None
     try:
         if kind == "-m":
@@ -40,9 +46,10 @@ def run_program(
             _run_source(main, name, "<string>")
         elif name == "-":
             main.__dict__.update(__file__="<stdin>", __cached__=None)
-            _run_source(main, sys.stdin.buffer.read(), "<stdin>")
+            # `sys.stdin` is None if standard input is closed.
+            _run_source(main, sys.stdin.buffer.read() if sys.stdin else b"", "<stdin>")
         else:
-            _run_path(main, os.path.abspath(name))
+            _run_path(main, os.path.join(os.getcwd(), name) if name != "." else os.getcwd())
     except SystemExit as left:
         exception = left
     except BaseException as error:
@@ -59,7 +66,8 @@ def run_program(
 def _run_source(main: types.ModuleType, source: str | bytes, file_name: str) -> None:
     if not sys.flags.safe_path:
         sys.path[0] = ""
-    main.__loader__, main.__package__ = importlib.machinery.BuiltinImporter, None
+    if isinstance(source, str) and sys.version_info >= (3, 13):  # tracebacks show the code of -c
+        linecache.cache[file_name] = (len(source), None, source.splitlines(True), file_name)
     exec(compile(source, file_name, "exec", dont_inherit=True), main.__dict__)
 
 
@@ -70,18 +78,28 @@ def _run_path(main: types.ModuleType, path: str) -> None:
         runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
         return
     if not sys.flags.safe_path:
-        sys.path[0] = os.path.dirname(os.path.realpath(path))
+        # The real path of a pipe has no folder.
+        sys.path[0] = os.path.dirname(os.path.realpath(path) if os.path.isfile(path) else path)
     content = Path(path).read_bytes()  # once, because the path may be that of a pipe
-    main.__dict__.update(__file__=path, __cached__=None)
-    main.__package__ = None
-    loader: Any = importlib.machinery.SourceFileLoader("__main__", path)
-    if path.endswith(".pyc") or content.startswith(importlib.util.MAGIC_NUMBER):
-        loader = importlib.machinery.SourcelessFileLoader("__main__", path)
-        code = loader.get_code("__main__")
+    loader_class: Any = importlib.machinery.SourceFileLoader
+    if path.endswith(".pyc") or content.startswith(importlib.util.MAGIC_NUMBER[:2]):
+        loader_class = importlib.machinery.SourcelessFileLoader
+        code = _load_bytecode(content)
     else:
         code = compile(content, path, "exec", dont_inherit=True)
-    main.__loader__ = loader
+    main.__dict__.update(__file__=path, __cached__=None, __loader__=loader_class("__main__", path))
     exec(code, main.__dict__)
+
+
+def _load_bytecode(content: bytes) -> types.CodeType:
+    """The code in the content of a .pyc file. Errors are those of `python`, which differ from those of an import."""
+    if not content.startswith(importlib.util.MAGIC_NUMBER):
+        raise RuntimeError("Bad magic number in .pyc file")
+    with contextlib.suppress(EOFError, ValueError, TypeError):
+        code = marshal.loads(content[16:])
+        if isinstance(code, types.CodeType):
+            return code
+    raise RuntimeError("Bad code object in .pyc file")
 
 
 def _skip_own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:

@@ -15,11 +15,13 @@ import argparse
 import atexit
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
+import pkgutil
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +60,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script", nargs=argparse.PARSER, metavar="SCRIPT", help=script_help)
 
 
+def separate_program(words: Sequence[str]) -> list[str]:
+    """The words of the command with "--" after -m or -c, also where the program follows without a space.
+
+    Otherwise argparse would read a module or code that begins with a dash as an option.
+    """
+    for index, (previous_word, word) in enumerate(itertools.pairwise(["", *words])):
+        if word[:2] in ("-m", "-c"):
+            program = [word[2:]] if len(word) > 2 else []
+            return [*words[:index], word[:2], "--", *program, *words[index + 1 :]]
+        if word == "--" or not (word.startswith("--") or previous_word == "--report"):
+            break  # the program is a path
+    return list(words)
+
+
 def run(args: argparse.Namespace) -> Callable[[], int]:
     """A function that runs the script. `main` calls it outside of its exception handlers."""
     # Python 3.11 keeps the "--" that may end the options of this command.
     name, *arguments = args.script[1:] if args.script[0] == "--" else args.script
-    if not args.kind and name != "-" and not os.path.exists(name):
+    is_path = not args.kind and name != "-"
+    # A folder of a zip file is not in the file system, but has an importer.
+    if is_path and not os.path.exists(name) and pkgutil.get_importer(name) is None:
         got = quote_text(name)
         raise UsageError(f"the script must exist; got {got}. A module is named after -m.")
     report_path = None if args.report is None else args.report.absolute()
@@ -170,7 +188,7 @@ class _ReductionsReport:
             head = f"{num_differing} of {len(rows)} pools of {name} differ from lax"
             shown = differing
         elif self._why_nothing_replaced is not None:
-            return [f"jaxpool run: no pool of {name} was replaced: {self._why_nothing_replaced}."]
+            head, shown = f"no pool of {name} was replaced: {self._why_nothing_replaced}.", []
         elif not rows:
             from jaxpool._accelerate.report import NO_REDUCTION
 

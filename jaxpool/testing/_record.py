@@ -91,11 +91,17 @@ class Pool:
     @property
     def ties(self) -> tuple[str, ...]:
         """The valid values of `ties`; empty if the function has no such argument."""
-        if not self.takes("ties"):
+        return self.oracle_ties if self.takes("ties") else ()
+
+    @property
+    def oracle_ties(self) -> tuple[str, ...]:
+        """The values of `ties` that `meaning` takes. If the function has no such argument, its rule is "first"."""
+        if "ties" not in inspect.signature(self.meaning).parameters:
             return ()
         if self.marks:
             return ("first", "last", "all")
-        return ("first", "last") if self.takes("reverse") else ("first", "last", "split")
+        has_split = not (self.takes("reverse") or self.takes("k"))
+        return ("first", "last", "split") if has_split else ("first", "last")
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -181,11 +187,16 @@ def record(
 
 
 def with_public_signature(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, called with the arguments of the public function `name`, except `autodiff`."""
+    """`function`, called with the arguments of the public function `name`, except `autodiff`.
+
+    An oracle function with `ties` for a public function without it gets this argument as a keyword.
+    """
     known = inspect.signature(getattr(jaxpool, name))
-    parameters = [each for each in known.parameters.values() if each.name != "autodiff"]
-    signature = known.replace(parameters=parameters, return_annotation=Answer)
     declared = inspect.signature(function).parameters
+    parameters = [each for each in known.parameters.values() if each.name != "autodiff"]
+    if "ties" in declared and "ties" not in known.parameters:
+        parameters.append(declared["ties"].replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    signature = known.replace(parameters=parameters, return_annotation=Answer)
     takes_all = any(each.kind is each.VAR_KEYWORD for each in declared.values())
 
     @functools.wraps(function)

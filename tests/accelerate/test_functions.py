@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 import subprocess
 import sys
 import threading
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jaxpool
 from jaxpool import accelerate, accelerated
+from jaxpool._accelerate import report
 from tests.support.accelerated import (
     X,
     is_replaced,
@@ -369,3 +372,24 @@ def test_report_names_library_line_without_user_frame():
     (reduction,) = entries
     assert reduction.where.startswith("threading.py:")
     assert reduction.where.endswith("(Thread.run)")
+
+
+@pytest.mark.parametrize(
+    ("path", "is_user"),
+    [
+        ("/other/environment/lib/python3.11/site-packages/flax/linen/pooling.py", False),
+        ("C:\\other\\Lib\\site-packages\\flax\\linen\\pooling.py", False),
+        ("/usr/lib/python3/dist-packages/scipy/ndimage.py", False),
+        (os.__file__, False),
+        (jax.__file__, False),
+        (jaxpool.__file__, False),
+        ("<frozen runpy>", False),
+        ("/home/me/notes-on-site-packages/train.py", True),
+        ("site-packages.py", True),
+        ("<stdin>", True),
+        (__file__, True),
+    ],
+)
+def test_files_of_the_user(path, is_user):
+    """Libraries of another environment, which a .pth file or PYTHONPATH adds, are no files of the user."""
+    assert report.is_user_file(path) == is_user

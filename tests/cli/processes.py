@@ -1,11 +1,14 @@
-"""Runs Python in a process of its own, with the jaxpool under test."""
+"""Scripts, and Python in a process of its own, with the jaxpool under test."""
 
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import jaxpool
+
+JAXPOOL_RUN = ["-m", "jaxpool", "run"]
 
 
 def run_python(words, folder, stdin=None, **variables):
@@ -21,3 +24,11 @@ def run_python(words, folder, stdin=None, **variables):
         timeout=400,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def write_script(folder, text, name="train.py"):
+    """Write a script into `folder`. Return its path relative to the folder."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(textwrap.dedent(text))
+    return str(path.relative_to(folder))

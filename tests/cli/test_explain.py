@@ -119,6 +119,25 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
             ["--op=local-maxima", "--array=1 1"],
             "In 1 of 2 outputs\nelements tie, and ties='first' decides. ",
         ),
+        # A fixed rule
+        (
+            ["--op=lp", "--p=inf", "--array=-1 0; 0 1"],
+            "(0, 0) gets -1; 2 elements tie,",
+        ),
+        (["--op=lp", "--p=inf", "--array=1 1; 1 1"], "elements tie, and the first is chosen. "),
+        (
+            ["--op=spatial-pyramid", "--array=1 1", "--set=levels=(1,)"],
+            "(0, 0); 2 elements tie, the",
+        ),
+        (
+            ["--op=k-max", "--array=1; 1", "--set=k=1"],
+            "(0, 0); 2 or more elements tie, the first is",
+        ),
+        (["--op=max-blur", "--array=1 1; 1 1"], "1/4; 4 elements tie, the first is chosen\n"),
+        (
+            ["--op=roi_align", "--set=kind=max", "--array=1 1; 1 1", "--to=1"],
+            "elements tie, the first is chosen\n",
+        ),
         (["--padding=SAME"], "jaxpool.max_pool(x, (2, 2), (2, 2), 'SAME', axes=(0, 1))\n"),
         # Both windows select the 9, and the later value stays.
         (
@@ -262,6 +281,19 @@ def test_route_matches_library(name):
     gradient = np.tensordot(route.dy, route.cotangent_shares, 2)
     np.testing.assert_allclose(route.dx, gradient, rtol=1e-4, atol=1e-6)
     assert (route.input_masks | (route.cotangent_shares == 0)).all()
+
+
+SELECTING_WITHOUT_COMPARISON = ("max_unpool", "stochastic_pool")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in pools() if name not in SELECTING_WITHOUT_COMPARISON]
+)
+def test_equal_elements_tie(name):
+    """For functions without the argument `ties` too."""
+    settings = {"segment_ids": np.zeros(4, int)} if find_record(name).takes("segment_ids") else {}
+    route = make_route(name, np.ones((4, 4), np.float32), **settings)
+    assert route.num_tied.any() == (route.call.selects_elements or name == "max_blur_pool")
 
 
 def test_json_of_unpool(capsys):

@@ -63,6 +63,29 @@ def test_argument_syntax():
 @pytest.mark.parametrize(
     "call",
     [
+        f"max_pool(float32[{'-' * 5000}8,8,3], (2, 2))",
+        f"max_pool(float32[8,8,3], {'-' * 5000}2)",
+        f"max_pool(float32[8,8,3], {'~' * 500}2)",
+        f"max_pool(float32[8,8,3], {'(' * 500}2{')' * 500})",
+        f"max_pool(float32[8,8,3], {'[' * 150}2{']' * 150})",
+        f"max_pool(float32[{'9' * 5000},8,3], (2, 2))",
+        "max_pool(\0float32[8,8,3], (2, 2))",
+    ],
+)
+def test_extreme_text_prints_one_line(call, capsys):
+    message = error_message(capsys, call)
+    assert message.startswith("jaxpool info: ")
+    assert (message.count("\n"), len(message) < 1000) == (1, True)
+
+
+def test_scalar_type():
+    _, (x, scalar), _ = parse_call("gem_pool(float32[1,8,8,3], float32[ ])")
+    assert (x.shape, scalar.shape) == ((1, 8, 8, 3), ())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
         "lp_pool(float32[16,128,128,32], 2, (2, 2), (2, 2))",
         "stochastic_pool(key, float32[2,8,8,3], (2, 2), (2, 2))",
         "max_unpool(float32[1,4,4,2], int32[1,4,4,2], (8, 8))",

@@ -1,17 +1,12 @@
-"""`python -m jaxpool run`: a program runs as under `python`, and jaxpool computes its pools."""
+"""`python -m jaxpool run`: the pools that jaxpool computes, the summary, and the comparisons of --check."""
 
 import importlib
 import json
 import os
 import pkgutil
 import platform
-import py_compile
-import shlex
-import subprocess
 import sys
-import textwrap
 import types
-import zipfile
 from pathlib import Path
 
 import jax
@@ -25,152 +20,10 @@ from jaxpool._accelerate.bind import replacing_reductions
 from jaxpool._accelerate.report import LaxReduction
 from jaxpool._cli import _checked_replacer, run
 from jaxpool._cli._on_import import call_after_import
-from tests.cli.processes import run_python
+from tests.cli.processes import JAXPOOL_RUN, run_python, write_script
 
 TRAIN_STEPS = Path(__file__).parent / "scripts" / "train_steps.py"
-JAXPOOL_RUN = ["-m", "jaxpool", "run"]
 LAST_BIT = "  sums and averages may differ from lax's in the last bit"
-
-
-def write_script(folder, text, name="train.py"):
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(textwrap.dedent(text))
-    return str(path.relative_to(folder))
-
-
-def assert_runs_as_python(words, folder, stdin=None):
-    """Results under Python, which must be equal under `run`."""
-    plain = run_python(words, folder, stdin)
-    assert run_python([*JAXPOOL_RUN, "--quiet", *words], folder, stdin) == plain
-    return plain
-
-
-# None of these programs imports jax, so a process takes a tenth of a second.
-
-
-def test_main_module_argv_and_path_match_python(tmp_path):
-    script = write_script(
-        tmp_path,
-        """
-        import os, pickle, sys
-        class Mine: pass
-        pickle.loads(pickle.dumps(Mine()))
-        assert sys.modules["__main__"].Mine is Mine
-        print(__name__, __file__, sys.argv, sys.path[0], __spec__, __package__, __builtins__)
-        print(sorted({*globals()} - {"__annotations__"}))  # which some Pythons make
-        """,
-        "inner/train.py",
-    )
-    status, printed, _ = assert_runs_as_python(
-        [script, "--help", "-m", "--quiet", "--", "3"], tmp_path
-    )
-    assert status == 0
-    assert "'--help', '-m', '--quiet', '--', '3'" in printed
-    assert printed.startswith("__main__")
-
-
-SHOWS_ITSELF = """\
-import sys
-print(__name__, globals().get("__file__"), sys.argv, sys.path[0], __package__, type(__loader__))
-print(__spec__ and __spec__.name, sorted({*globals()} - {"__annotations__"}))
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "stdin"),
-    [
-        (["train.py", "--", "x"], None),
-        (["--", "train.py", "--", "--"], None),
-        (["-m", "train", "--", "x"], None),
-        (["-c", SHOWS_ITSELF, "--", "x", "-c"], None),
-        (["train.pyc", "x"], None),
-        (["bytecode", "x"], None),
-        (["folder", "x"], None),
-        (["train.zip", "--", "x"], None),
-        (["folder_without_main"], None),
-        (["-", "-", "--x"], SHOWS_ITSELF),
-    ],
-)
-@pytest.mark.parametrize("safe_path", ["", "1"])
-def test_kinds_of_programs_match_python(words, stdin, safe_path, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONSAFEPATH", safe_path)
-    for folder in ("folder", "folder_without_main"):
-        (tmp_path / folder).mkdir()
-    for path in ("train.py", "folder/__main__.py"):
-        write_script(tmp_path, SHOWS_ITSELF, path)
-    for path in ("train.pyc", "bytecode"):
-        py_compile.compile(str(tmp_path / "train.py"), str(tmp_path / path))
-    with zipfile.ZipFile(tmp_path / "train.zip", "w") as archive:
-        archive.writestr("__main__.py", SHOWS_ITSELF)
-    status, printed, said = assert_runs_as_python(words, tmp_path, stdin)
-    assert (status, bool(printed), bool(said)) in [(0, True, False), (1, False, True)]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="a pipe has no path")
-def test_pipe_is_read_once(tmp_path):
-    said = assert_runs_as_python(["/dev/stdin", "x"], tmp_path, "import sys; print(sys.argv)")
-    assert said == (0, "['/dev/stdin', 'x']\n", "")
-    write_script(tmp_path, "import sys; print(5, __file__ == sys.argv[0])")
-    command = f"{shlex.quote(sys.executable)} -m jaxpool run --quiet <(cat train.py)"
-    environment = os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])}
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"5 True\n", b"")
-
-
-def test_run_module_and_package(tmp_path):
-    program = (
-        "import sys\nprint(__name__, __file__, sys.argv, sys.path[0], __package__, __spec__.name)"
-    )
-    write_script(tmp_path, program, "package/train.py")
-    write_script(tmp_path, program, "package/__main__.py")
-    write_script(tmp_path, "print('imported once')", "package/__init__.py")
-    for module in ("package.train", "package"):
-        assert assert_runs_as_python(["-m", module, "--lr", "3"], tmp_path)[0] == 0
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "bare",
-        "plain",
-        "absent",
-        "absent.main",
-        "plain.absent",
-        "train.py",
-        ".plain",
-        "sys",
-        "broken",
-    ],
-)
-def test_unrunnable_module_error_matches_python(module, tmp_path):
-    (tmp_path / "bare").mkdir()  # a namespace package
-    write_script(tmp_path, "", "plain/__init__.py")
-    write_script(tmp_path, "", "train.py")
-    write_script(tmp_path, "import torc", "broken/__init__.py")  # a dependency that is missing
-    assert assert_runs_as_python(["-m", module], tmp_path)[0] == 1
-
-
-@pytest.mark.parametrize(
-    "ending",
-    [
-        "raise ValueError('mine')",
-        "sys.exit(3)",
-        "sys.exit('because')",
-        "def f(): 1 / 0\ntry: f()\nexcept ZeroDivisionError: raise KeyError(1)",
-        "def broken(:",
-        "sys.excepthook = lambda *what: print(what[1], what[2].tb_lineno)\nraise OSError('hooked')",
-        # Under a parent that ignores SIGINT, such as a background job, Python has no handler of it.
-        "from signal import *\nsignal(SIGINT, default_int_handler)\nraise_signal(SIGINT)",
-    ],
-)
-def test_exit_matches_python(ending, tmp_path):
-    script = write_script(tmp_path, f"import sys\n{ending}")
-    status, _, said = assert_runs_as_python([script], tmp_path)
-    assert status != 0
-    assert "jaxpool" not in said
 
 
 def test_script_without_jax_prints_note(tmp_path):
@@ -320,14 +173,25 @@ def test_keep_memory_option(tmp_path):
         assert "computed 1 of 1 pools of train.py\n" in said
 
 
-def test_keep_memory_without_effect(capsys):
-    met = make_report(compare_with_lax=False)
-    met.kept_memory = False
-    assert lines_of(met, capsys) == [
-        "jaxpool run: train.py traced no windowed max, min or sum; "
-        "pools by reshape, adaptive and global pools are not replaced.",
-        "  --keep-memory: keep_memory() returned False, and changed nothing",
-    ]
+@pytest.mark.parametrize(
+    ("why_nothing_replaced", "head"),
+    [
+        (
+            None,
+            "train.py traced no windowed max, min or sum; "
+            "pools by reshape, adaptive and global pools are not replaced.",
+        ),
+        ("JAXPOOL_DISABLE is set", "no pool of train.py was replaced: JAXPOOL_DISABLE is set."),
+    ],
+)
+def test_memory_line_without_reductions(why_nothing_replaced, head, capsys, monkeypatch):
+    report = make_report(compare_with_lax=False)
+    report._why_nothing_replaced, report.kept_memory = why_nothing_replaced, False
+    effect = "  --keep-memory: keep_memory() returned False, and changed nothing"
+    assert lines_of(report, capsys) == [f"jaxpool run: {head}", effect]
+    monkeypatch.setattr(run, "_memory_lines", lambda kept_memory: ["the hint"])
+    assert lines_of(report, capsys) == [f"jaxpool run: {head}", "the hint"]
+    assert lines_of(report, capsys, quiet=True) == []
 
 
 POOLS_SCRIPT = """

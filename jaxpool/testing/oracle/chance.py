@@ -17,7 +17,7 @@ from jaxpool.testing._answer import Answer, Position
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import Windows, fractional_windows, pooled_axes
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Element, Reducer
+from jaxpool.testing.oracle._parts import Element, Reducer, Ties
 
 
 def _random_dtype(x: Any) -> Any:
@@ -35,11 +35,17 @@ def _uniform_samples(key: Any, x: Any, axes: Sequence[int]) -> Any:
 
 
 def _fractional_pool(
-    kind: str, key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
+    kind: str,
+    key: Any,
+    x: Any,
+    window_shape: Any,
+    output_shape: Any,
+    axes: Any,
+    ties: Ties = "first",
 ) -> Answer:
     """The largest element or the mean of each randomly placed window."""
     x = np.asarray(x)
-    reducer = parts.mean_reducer if kind == "avg" else parts.extremum_reducer(max, "first")
+    reducer = parts.mean_reducer if kind == "avg" else parts.extremum_reducer(max, ties)
     dtype = parts.mean_dtype(x) if kind == "avg" else x.dtype
     window_axes = pooled_axes(x.ndim, len(output_shape), axes)
     samples = np.asarray(_uniform_samples(key, x, window_axes))

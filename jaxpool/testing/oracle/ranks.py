@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -62,7 +62,7 @@ def _k_max_pool_in_jnp(x: Any, k: int, axis: int) -> Any:
 @record(
     twin=_k_max_pool_in_jnp, usual={"axis": lambda x: -3}, choices={"k": (1, 3), "axis": (-2, -1)}
 )
-def k_max_pool(x: Any, k: int, axis: int) -> Answer:
+def k_max_pool(x: Any, k: int, axis: int, ties: Literal["first", "last"] = "first") -> Answer:
     """The k largest elements along an axis, in their original order, as in `jaxpool.k_max_pool`."""
     x = np.asarray(x)
     values, axis, terms = as_exact_numbers(x), axis % x.ndim, []
@@ -70,7 +70,8 @@ def k_max_pool(x: Any, k: int, axis: int) -> Answer:
     for lane in np.ndindex(parts.merge_positions(x.shape, (axis,), (1,))):
         positions = [parts.merge_positions(lane, (axis,), (i,)) for i in range(x.shape[axis])]
         is_nan = {p: values[p] != values[p] for p in positions}
-        order = sorted(positions, key=lambda p: (not is_nan[p], 0 if is_nan[p] else -values[p]))
+        candidates = positions if ties == "first" else positions[::-1]
+        order = sorted(candidates, key=lambda p: (not is_nan[p], 0 if is_nan[p] else -values[p]))
         for i, position in enumerate(sorted(order[:k])):
             output = parts.merge_positions(lane, (axis,), (i,))
             y[output] = x[position]

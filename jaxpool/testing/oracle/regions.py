@@ -157,6 +157,7 @@ def _align(
     output_shape: Sequence[int],
     samples: int,
     kind: str = "avg",
+    ties: Ties = "first",
     **arguments: Any,
 ) -> Answer:
     """The mean or the maximum of the points of each cell, from the level of each box."""
@@ -180,7 +181,7 @@ def _align(
             point_values = [exact_sum([w * values[level][at] for at, w in p]) for p in points]
             if kind == "max":  # the library compares points rounded to the dtype
                 rounded = as_exact_numbers(round_to_dtype(np.array(point_values), dtype))
-                y[output], shares = parts.extremum_reducer(max, "first")(list(rounded))
+                y[output], shares = parts.extremum_reducer(max, ties)(list(rounded))
             else:
                 y[output], shares = parts.mean_reducer(point_values)
             for share, point in zip(shares, points, strict=True):
@@ -205,9 +206,9 @@ def _roi_align_in_jnp(x: Any, **arguments: Any) -> Any:
     choices={"samples": (1, 4), "spatial_scale": (0.5,), "boxes": (BOXES_OF_TWO_IMAGES,)},
     **ALIGN_RECORD_FIELDS,
 )
-def roi_align(x: Any, **arguments: Any) -> Answer:
+def roi_align(x: Any, ties: Ties = "first", **arguments: Any) -> Answer:
     """The mean or the maximum of points between pixels, as in `jaxpool.roi_align`."""
-    return _align([x], **arguments)
+    return _align([x], ties=ties, **arguments)
 
 
 def _third_of_image_size(x: Any) -> float:

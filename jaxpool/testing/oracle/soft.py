@@ -16,7 +16,7 @@ from jaxpool.testing._answer import Answer, Position, Term, as_exact_numbers, ro
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import Windows
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Reducer
+from jaxpool.testing.oracle._parts import Reducer, Ties
 
 # Exponentials
 
@@ -162,17 +162,15 @@ def segment_softmax(x: Any, windows: Windows, temperature: Any, where: Any) -> A
 # Powers
 
 
-def _norm_reducer(p: float) -> Reducer:
-    """`(sum of |x|^p)^(1/p)`, scaled by the largest |x| to avoid overflow."""
+def _norm_reducer(p: float, ties: Ties) -> Reducer:
+    """`(sum of |x|^p)^(1/p)`, scaled by the largest |x| to avoid overflow. If p is inf, `ties` applies to |x|."""
 
     def reducer(values: list[Any]) -> tuple[Any, list[float]]:
         magnitudes = [abs(float(value)) for value in values]
-        maximum = max(magnitudes)
+        maximum, shares = parts.extremum_reducer(max, ties)(magnitudes)
         signs = [math.copysign(1.0, value) if value else 0.0 for value in values]
         if p == math.inf or maximum == 0:
-            first_index = magnitudes.index(maximum)
-            shares = [sign if i == first_index else 0.0 for i, sign in enumerate(signs)]
-            return maximum, shares if p == math.inf else [0.0] * len(values)
+            return maximum, [sign * share for sign, share in zip(signs, shares, strict=True)]
         ratios = [magnitude / maximum for magnitude in magnitudes]
         root = math.fsum(ratio**p for ratio in ratios) ** (1 / p)
         shares = [
@@ -201,9 +199,9 @@ def _lp_pool_in_jnp(x: Any, p: float, windows: Windows, where: Any) -> Any:
     tolerance=256.0,
     covers=("ties", "normal"),
 )
-def lp_pool(x: Any, p: float, windows: Windows, where: Any) -> Answer:
+def lp_pool(x: Any, p: float, windows: Windows, where: Any, ties: Ties = "first") -> Answer:
     """The p-norm of each window, as in `jaxpool.lp_pool`."""
-    reducer = parts.reducer_with_empty_value(_norm_reducer(p), 0.0)
+    reducer = parts.reducer_with_empty_value(_norm_reducer(p, ties), 0.0)
     answer = parts.apply_reducer_to_windows(
         x, windows, lambda output: reducer, parts.mean_dtype(x), where
     )

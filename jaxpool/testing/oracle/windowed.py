@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -170,11 +171,17 @@ def _max_blur_pool_in_jnp(
 
 @record(twin=_max_blur_pool_in_jnp, adds=True, covers=("ties", "normal"))
 def max_blur_pool(
-    x: Any, window_shape: Any, blur_shape: Any, strides: Any, padding: Any, axes: Any
+    x: Any,
+    window_shape: Any,
+    blur_shape: Any,
+    strides: Any,
+    padding: Any,
+    axes: Any,
+    ties: Ties = "first",
 ) -> Answer:
     """A blur pool of a max pool, as in `jaxpool.max_blur_pool`."""
     windows = sliding_windows(np.shape(x), window_shape, None, padding, axes=axes)
-    maxima = maximum_of_windows(x, windows)
+    maxima = maximum_of_windows(x, windows, ties)
     blur_windows = sliding_windows(maxima.y.shape, blur_shape, strides, padding, axes=axes)
     return parts.compose_answers(blur_pool(maxima.y, blur_windows), maxima)
 
@@ -201,9 +208,11 @@ def _pyramid_pool_in_jnp(x: Any, levels: Sequence[int], kind: str, axes: Any) ->
 
 
 @record(twin=_pyramid_pool_in_jnp, adds=lambda kind="max", **others: kind == "avg")
-def spatial_pyramid_pool(x: Any, levels: Sequence[int], kind: str, axes: Any) -> Answer:
+def spatial_pyramid_pool(
+    x: Any, levels: Sequence[int], kind: str, axes: Any, ties: Ties = "first"
+) -> Answer:
     """Adaptive pools of several sizes, flattened and concatenated, as in `jaxpool.spatial_pyramid_pool`."""
-    pool = maximum_of_windows if kind == "max" else mean_of_windows
+    pool = partial(maximum_of_windows, ties=ties) if kind == "max" else mean_of_windows
     pooled, order, num_batch = _axes_of_pyramid(x, axes)
     values, terms, offset = [], [], 0
     for n in sorted(levels):
