@@ -53,6 +53,15 @@ class AxisAccess:
         pairs = tuple((offset - start, tap) for offset, tap in self.tap_offsets)
         return dataclasses.replace(self, tap_offsets=pairs, size=stop - start)
 
+    def deinterleaved(self) -> "AxisAccess":
+        """This access to elements that are stored in the order 0, stride, ..., 1, stride + 1, ...; all must exist."""
+        length = self.size // self.stride
+        pairs = []
+        for offset, tap in self.tap_offsets:
+            first, part = divmod(offset, self.stride)
+            pairs.append((part * length + first, tap))
+        return dataclasses.replace(self, tap_offsets=tuple(pairs), stride=1)
+
     def taps_of_clamped_reads(self, offset: int) -> np.ndarray:
         """Taps of the elements at the positions of `offset` clamped to the axis; -1 for elements of no tap."""
         starts, tap_of_offset = np.arange(self.out) * self.stride, dict(self.tap_offsets)

@@ -23,17 +23,10 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.clamped import run_clamped_pass
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import Candidate, DType, Kind, TieOrder, accumulator_dtype, cast
+from jaxpool._kernels.passes import PadToRegion, Source, run_pass
 from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
 from jaxpool._kernels.reduce_window import extrema_per_axis_group
-from jaxpool._kernels.slices import (
-    PadToRegion,
-    Source,
-    add_terms,
-    materialise,
-    outer_broadcast,
-    run_pass,
-    where_or_zero,
-)
+from jaxpool._kernels.slices import add_terms, materialise, outer_broadcast, where_or_zero
 from jaxpool._plan.max_pool import MaxPass, MaxPlan
 from jaxpool._plan.problem import Step
 

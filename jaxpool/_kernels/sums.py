@@ -24,6 +24,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.clamped import T
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
+from jaxpool._kernels.passes import PadToRegion, Source, run_pass
 from jaxpool._kernels.reduce_window import reduce_window_sum, reduce_window_sum_transpose
 from jaxpool._plan.sum_pool import SumPass, SumPlan
 
@@ -48,12 +49,12 @@ def _run_sum_pass(pass_: SumPass, epilogue: Epilogue | None, x: Array, prev_x: A
         total = epilogue.apply(total, tables.cast_without_branches) if epilogue else total
         return tables.with_row_major_layout(total, pass_.axes[0])
 
-    def element_term(tap: int, elements: Sequence[Array], pad: slices.PadToRegion) -> Array:
+    def element_term(tap: int, elements: Sequence[Array], pad: PadToRegion) -> Array:
         return pad(cast(elements[0], sum_dtype), fill=0)
 
     pairs = zip((x, prev_x), pass_.sources, strict=False)
-    sources = [slices.Source([array], [0], phases) for array, phases in pairs]
-    total = slices.run_pass(pass_.layout, pass_.axes, sources, element_term, slices.add_terms)
+    sources = [Source([array], [0], phases) for array, phases in pairs]
+    total = run_pass(pass_.layout, pass_.axes, sources, element_term, slices.add_terms)
     return epilogue.apply(total) if epilogue else total
 
 

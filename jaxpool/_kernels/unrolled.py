@@ -14,7 +14,8 @@ from jax import numpy as jnp
 from jaxpool._geometry.access import window_access
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.clamped import T, run_clamped_pass
-from jaxpool._kernels.slices import PadToRegion, Source, add_terms
+from jaxpool._kernels.passes import PadToRegion, Source
+from jaxpool._kernels.slices import add_terms
 
 
 def _run_pass(

@@ -13,14 +13,8 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
-from jaxpool._kernels.slices import (
-    REFLECTED,
-    PadToRegion,
-    Source,
-    add_terms,
-    materialise,
-    run_pass,
-)
+from jaxpool._kernels.passes import REFLECTED, PadToRegion, Source, run_pass
+from jaxpool._kernels.slices import add_terms, materialise
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.blur import blur_groups, blur_layout, copies_only_ends
 from jaxpool._plan.problem import Platform, barrier_of, make_step

@@ -95,17 +95,23 @@ class Reduction(Op):
 
 
 @dataclasses.dataclass(frozen=True)
-class NumTied(Reduction):
-    """The number of elements of x that tie with y, their maximum or minimum. Arguments: x, y, optional mask.
+class NumTied(Op):
+    """The number of elements over whole `axes` that tie with the extremum y. Arguments: x, y, optional mask.
 
     The count has no derivative: apply the op to arrays behind `lax.stop_gradient`.
     """
 
+    axes: tuple[int, ...]
+
     is_pool = False
+    materialises_inputs = True
 
     def value(self, platform: Platform, x: Array, *y_and_mask: Array) -> Array:
+        problem = array_problem(x, platform)
+        plan = plan_reduction(problem, self.axes, of_ties=True)
+
         def count(x: Array, y: Array, mask: Array | None = None) -> Array:
-            return self.num_tied(platform, (x, y, mask))
+            return reducing.num_tied_elements(x, y, self.axes, mask, plan)
 
         num_tied: Array = slices.store_arguments(barrier_of(platform), count)(x, *y_and_mask)
         return num_tied

@@ -31,7 +31,6 @@ from jaxpool._plan.problem import (
     plan_steps,
     row_size,
     single_region,
-    split_region,
 )
 from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
@@ -282,8 +281,8 @@ def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...
     steps = plan_steps(problem.window, problem.tuning, is_forward=True)
     shape, passes = problem.shape, []
     for step in steps:
-        if with_index and _splits_last_axis(problem, step, shape):
-            layout = split_region(step.phases, step.axes, problem.tuning.split_multiple)
+        if with_index and _deinterleaves(problem, step, shape):
+            layout = single_region(step.phases, "deinterleaved")
         else:
             layout = _forward_layout(problem, step, shape, is_only=len(steps) == 1)
         passes.append(MaxPass(step, layout, layout.read_mode == "clamped" and _repeats_ends(step)))
@@ -321,19 +320,19 @@ def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool
     return multi_region([step.phases], "bounded" if is_only and is_small else "padded")
 
 
-def _splits_last_axis(problem: Problem, step: Step, shape: Shape) -> bool:
-    """Whether a step or its transpose, which reads an array of `shape`, stores strided slices along the last axis.
+def _deinterleaves(problem: Problem, step: Step, shape: Shape) -> bool:
+    """Whether a step, which reads an array of `shape`, first stores strided slices along the last axis.
 
-    XLA for CPU vectorises neither many reads with a stride nor the interleaving of several computed arrays. For
-    disjoint windows, storing the slices pays only if a row of outputs fills more than half a vector, but not all of it.
+    XLA for CPU vectorises few reads with a stride if a row of outputs is shorter than a vector.
     """
     tuning, last = problem.tuning, len(shape) - 1
     if last not in step.axes or None in shape or problem.is_sharded:
         return False
     access = step.accesses[step.axes.index(last)]
-    fills_part = tuning.split_multiple < access.out < tuning.min_vector_elements
-    is_strided = 1 < access.stride <= tuning.max_split_stride
-    return is_strided and (problem.window.has_overlap or fills_part)
+    if not 1 < access.stride <= tuning.max_deinterleaved_stride:
+        return False
+    fills_half = access.out >= tuning.min_vector_elements / 2 or problem.window.has_overlap
+    return fills_half and access.out < tuning.min_vector_elements
 
 
 def _step_passes(problem: Problem) -> tuple[MaxPass, ...]:
@@ -355,8 +354,6 @@ def _vjp_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) ->
     tuning, phases = problem.tuning, step.transposed_phases
     if not tuning.pads_each_term:
         return clamped_or_single_region(problem, step.axes, phases)
-    if _splits_last_axis(problem, step, shape):
-        return split_region(phases, step.axes, tuning.split_multiple)
     is_strided = any(access.stride > 1 for access in step.accesses)
     is_large = tuning.min_region_bytes <= nbytes(shape, problem.sum_bits) < math.inf
     if is_only and not is_strided and is_large:

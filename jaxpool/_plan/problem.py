@@ -274,23 +274,20 @@ def plan_steps(window: Window, tuning: Tuning, *, is_forward: bool) -> tuple[Ste
 _Dim = TypeVar("_Dim")  # any representation of an axis
 
 # "padded": each region pads a copy of its input once, and slices the copy for every window offset.
+# "deinterleaved": as "padded", but the copy has the strided slices of the last axis one after another (CPU only).
 # "bounded": each region slices and pads the input for every window offset. The loop tests bounds instead of copying.
 # "clamped": each window offset gathers elements at positions clamped to the array, and a select replaces padding (GPU).
 # "tables": one loop gathers all elements through tables of positions (CPU only).
-ReadMode = Literal["padded", "bounded", "clamped", "tables"]
+ReadMode = Literal["padded", "deinterleaved", "bounded", "clamped", "tables"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Output regions along each axis, their read mode, and whether phases of the last axis are interleaved last.
-
-    With `splits_last_axis`, strided slices of the input along its last axis are stored, and phases of the output.
-    """
+    """Output regions along each axis, their read mode, and whether phases of the last axis are interleaved last."""
 
     read_mode: ReadMode
     axis_regions: tuple[tuple[Region, ...], ...] = ()
     minor_axis_last: bool = False
-    splits_last_axis: bool = False
 
 
 def single_region(
@@ -323,16 +320,6 @@ def clamped_or_single_region(
     if problem.tuning.clamps_reads and fits and reads_all_axes and is_on_one_device:
         return Layout("clamped")
     return single_region(sources[0])
-
-
-def split_region(phases: Sequence[Phases], axes: Sequence[int], multiple: int) -> Layout:
-    """A layout that splits the last of `axes`; its phases are lengthened to a multiple of `multiple`, to be cropped."""
-    extra_positions = [
-        -each[0].out % multiple if axis == max(axes) else 0
-        for axis, each in zip(axes, phases, strict=True)
-    ]
-    regions = tuple(map(whole_region, phases, extra_positions))
-    return Layout("padded", regions, minor_axis_last=True, splits_last_axis=True)
 
 
 def multi_region(

@@ -107,8 +107,7 @@ class Tuning:
     bounds_checked_terms: int = 0  # Terms of a pass: up to this many, maxima test bounds, and blurs have regions.
     min_vector_elements: float = 0  # Contiguous elements: over shorter rows, loops that pad each term do not vectorise.
     # NOTES: Channels first
-    max_split_stride: int = 1  # Stride along the last axis: overlapping maxima from 2 up to this use strided slices.
-    split_multiple: int = 1  # Positions: strided slices of results have a multiple of this, for vector loops.
+    max_deinterleaved_stride: int = 1  # Stride of short rows: maxima from 2 up to this store strided slices first.
     # NOTES: Tables
     max_table_positions: float = 0  # Positions along an axis: gathers use tables up to this length; 0 for no tables.
     min_table_row: float = NEVER  # Contiguous elements: sums over several axes use tables for rows this long.
@@ -163,8 +162,7 @@ CPU = Tuning(
     bounds_checked_taps=9,
     bounds_checked_terms=9,
     min_vector_elements=16,
-    max_split_stride=3,
-    split_multiple=8,
+    max_deinterleaved_stride=3,
     max_table_positions=1 << 14,
     max_compared_positions=4,
     top_k_all_gathers=True,

@@ -16,7 +16,7 @@ from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import DType, Kind, Ties, accumulator_dtype
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.ranged import zeros_with_tangent
-from jaxpool._ops.reduction import MeanReduction, NumTied, Reduction
+from jaxpool._ops.reduction import NumTied, Reduction, reduce_axes
 from jaxpool._shards.split import on_shards
 
 
@@ -30,8 +30,7 @@ def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask
         return y
     wide = local.astype(accumulator_dtype(x.dtype))
     if ties == "split":
-        op = NumTied("max", ties, axes, sizes)
-        num_tied = apply(op, lax.stop_gradient(x), lax.stop_gradient(local), *mask)
+        num_tied = apply(NumTied(axes), lax.stop_gradient(x), lax.stop_gradient(local), *mask)
         local_count = jnp.where(attains_max, num_tied.astype(np.int32), 0)
         global_count = lax.max(lax.psum(local_count, mesh_names), np.int32(1))
         wide = wide * (local_count.astype(wide.dtype) / global_count.astype(wide.dtype))
@@ -92,6 +91,17 @@ def _mean(
     return (lax.psum(local_sum, mesh_names) / count).astype(dtype)
 
 
+def _reduce_shard(
+    kind: Literal["max", "mean"],
+    axes: tuple[int, ...],
+    ties: Ties,
+    x: Array,
+    mask: Array | None = None,
+) -> Array:
+    """The maximum or mean of a shard over `axes` that are not sharded."""
+    return reduce_axes(kind, x, axes, mask, ties=ties)
+
+
 def reduce_sharded(
     kind: Kind | Literal["mean"],
     sharding: ArraySharding,
@@ -115,10 +125,7 @@ def reduce_sharded(
     body: Callable[..., Array]
     settings: tuple[object, ...]
     if not any(mesh_axes):
-        sizes = tuple(shape[axis] for axis in axes)
-        x = x if kind == "max" else dtypes.as_float(x)
-        op = Reduction("max", ties, axes, sizes) if kind == "max" else MeanReduction(axes, sizes)
-        body, settings = apply, (op,)
+        body, settings = _reduce_shard, (kind, axes, ties)
     elif kind == "max":
         body, settings = _max, (axes, mesh_axes, ties)
     else:

@@ -31,7 +31,7 @@ SHORT_STEPS = {  # loops with two pieces per step
     "pieces_per_step": 2,
     "max_pass_taps": 1,
 }
-NO_TABLES = {"max_table_positions": 0, "min_vector_elements": 0, "max_split_stride": 1}
+NO_TABLES = {"max_table_positions": 0, "min_vector_elements": 0, "max_deinterleaved_stride": 1}
 REGIONS = {"min_region_bytes": 0, **NO_TABLES}
 ROUTED_BY_TABLES = {
     "max_table_positions": NEVER,

@@ -139,8 +139,7 @@ def _pass_words(axes, count, layout, reads):
         bounds = [cut.start for cut in cuts] + [cuts[-1].stop]
         regions.append(" ".join(map(str, bounds)))
     cut = f" in {' x '.join(regions)}" * bool(regions)
-    words = ", strided slices" if layout.splits_last_axis else ", minor axis joined last"
-    last = words * layout.minor_axis_last
+    last = ", minor axis joined last" * layout.minor_axis_last
     return f"{_terms(axes, count, layout.read_mode)} {{{reads}{cut}{last}}}"
 
 

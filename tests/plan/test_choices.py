@@ -279,31 +279,32 @@ def test_max_plan_regions(rows, regions):
 
 
 @pytest.mark.parametrize(
-    ("window", "stride", "size", "platform", "splits"),
+    ("window", "stride", "size", "platform", "deinterleaves"),
     [
-        (3, 2, 99, "cpu", True),
-        (4, 3, 99, "cpu", True),
-        (5, 4, 99, "cpu", False),  # interleaving four phases costs more than it saves
-        (3, 1, 99, "cpu", False),
-        (3, 2, 99, "gpu", False),
-        (2, 2, 16, "cpu", False),  # disjoint windows: only for 9 to 15 outputs
-        (2, 2, 18, "cpu", True),
+        (3, 2, 28, "cpu", True),
+        (3, 2, 33, "cpu", False),  # longer rows are vectorised anyway
+        (4, 3, 28, "cpu", True),
+        (5, 4, 28, "cpu", False),
+        (3, 1, 14, "cpu", False),
+        (3, 2, 28, "gpu", False),
+        (3, 2, 14, "cpu", True),
+        (2, 2, 14, "cpu", False),  # disjoint windows: only for 8 to 15 outputs
+        (2, 2, 16, "cpu", True),
         (2, 2, 30, "cpu", True),
         (2, 2, 32, "cpu", False),
     ],
 )
-def test_strided_slices_along_the_last_axis(window, stride, size, platform, splits):
-    last = Problem(
-        (2, size), "float32", platform, make_window((2, size), (window,), (stride,), axes=(1,))
-    )
-    plan = plan_max(last)
-    assert plan.forward[0].layout.splits_last_axis == splits
-    assert plan.backward[-1].layout.splits_last_axis == splits
-    assert not plan.value[0].layout.splits_last_axis
-    other = dataclasses.replace(
-        last, window=make_window((size, 2), (window,), (stride,), axes=(0,)), shape=(size, 2)
-    )
-    assert not plan_max(other).forward[0].layout.splits_last_axis
+def test_deinterleaved_last_axis(window, stride, size, platform, deinterleaves):
+    def modes(axis):
+        shape = (2, size) if axis else (size, 2)
+        windows = make_window(shape, (window,), (stride,), axes=(axis,))
+        plan = plan_max(Problem(shape, "float32", platform, windows))
+        return plan.forward[0].layout.read_mode, plan.value[0].layout.read_mode
+
+    forward, value = modes(1)
+    assert (forward == "deinterleaved") == deinterleaves
+    assert value != "deinterleaved"
+    assert "deinterleaved" not in modes(0)
 
 
 def test_tap_loop_steps():
