@@ -37,7 +37,7 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import Phases, Region, total_positions
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.clamped import T, Y, run_clamped_pass
-from jaxpool._kernels.dtypes import cast, widen_to_8_bits
+from jaxpool._kernels.dtypes import cast, full_like, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind, Layout
 
 # The fill value of a source whose padding mirrors its elements, as in `jnp.pad(mode="reflect")`
@@ -56,7 +56,9 @@ def pad(x: Array, axes: Ints, configs: Sequence[PaddingConfig], fill: ArrayLike)
         config[axis] = axis_config
     # XLA for CPU aborts if a pad that is not fused has an operand of 2- or 4-bit integers.
     wide = widen_to_8_bits(x)
-    return cast(lax.pad(wide, jnp.asarray(fill, wide.dtype), config), x.dtype)
+    if not isinstance(fill, Array):
+        fill = np.asarray(fill, wide.dtype)
+    return cast(lax.pad(wide, fill.astype(wide.dtype), config), x.dtype)
 
 
 def pad_input(x: Array, window: Window, fill: ArrayLike) -> Array:
@@ -145,9 +147,9 @@ def interleave(
         shape = (*parts[0].shape, period)
         position = lax.broadcasted_iota(np.int32, shape, axis + 1)
         repeated = [lax.broadcast_in_dim(part, shape, range(part.ndim)) for part in parts]
-        y = lax.full_like(repeated[0], 0) if len(parts) < period else repeated.pop()
+        y = full_like(repeated[0], 0) if len(parts) < period else repeated.pop()
         for which, part in enumerate(repeated):
-            y = lax.select(lax.eq(position, lax.full_like(position, which)), part, y)
+            y = lax.select(lax.eq(position, full_like(position, which)), part, y)
         return lax.collapse(y, axis, axis + 2)
     padding = (0, period - len(parts), 0)
     return lax.collapse(pad(jnp.stack(parts, axis + 1), [axis + 1], [padding], 0), axis, axis + 2)
@@ -155,7 +157,7 @@ def interleave(
 
 def where_or_zero(where: Array, x: Array) -> Array:
     """Elements of x where `where` is True, zeros elsewhere."""
-    return lax.select(where, x, lax.full_like(x, 0))
+    return lax.select(where, x, full_like(x, 0))
 
 
 def is_tap_chosen(tap: ArrayLike, chosen_tap: Array) -> Array:
@@ -474,11 +476,11 @@ def _evaluate_in_conditional(kernel: Callable[..., T], *args: Array) -> T:
     return lax.optimization_barrier(lax.cond(predicate, branch, untaken_branch, *args))
 
 
-def unravel_index(flat_index: ArrayLike, sizes: Ints) -> list[Array]:
+def unravel_index(flat_index: Array, sizes: Ints) -> list[Array]:
     """Index along each axis from a row-major flat index in an array of `sizes`, like `jnp.unravel_index`."""
     indices: list[Array] = []
     for size in reversed(sizes):
-        divisor = lax.full_like(flat_index, size)
+        divisor = full_like(flat_index, size)
         indices.insert(0, lax.rem(flat_index, divisor))
         flat_index = lax.div(flat_index, divisor)
     return indices

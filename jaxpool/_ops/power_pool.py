@@ -171,6 +171,7 @@ def norm(window: Window, p: float, x: Array) -> Array:
     return apply(SelectPool(window, "max", "first"), absolute_values(x)).astype(x.dtype)
 
 
+@functools.partial(jax.jit, inline=True)
 def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
     """`log(x / divisor)` of positive numbers, with 0 for infinite logarithms, and a mask of the finite logarithms."""
     fixed_x, fixed_divisor = lax.stop_gradient(x), lax.stop_gradient(divisor)
