@@ -166,7 +166,11 @@ class RangeCheckedOp(_WindowedOp):
         return self.x_factor(x, parameter) * self.spread_over(shares)
 
     def direct_linear(self, xs: Arrays, y: Array, tangents: Tangents) -> Array:
-        """The tangent of y by direct sums. Zero tangents in `tangents` are None."""
+        """The tangent of y by direct sums. Zero tangents in `tangents` are None.
+
+        The term of the parameter follows from Euler's theorem: y is homogeneous of degree 1 in x and the temperature
+        (log(y) in log(x) and 1 / p). So `T * dy/dT` needs no sums but those of the tangent `euler(x)` of x.
+        """
         x, parameter = self.widen(*xs)
         x_dot, parameter_dot = (*tangents, None)[:2]
         terms = []
