@@ -37,8 +37,8 @@ from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, mean_dtype
 from jaxpool._kernels.slices import reshape_like
 from jaxpool._ops.apply import apply
+from jaxpool._ops.expected_value_pool import ExpectedValuePool
 from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
-from jaxpool._ops.power_pool import ExpectedValuePool
 from jaxpool._ops.random_pool import StochasticPool, uniform_dtype
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._shards.split import on_shards

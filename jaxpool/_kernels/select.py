@@ -79,7 +79,7 @@ def _run_select_passes(
             if not with_index:
                 return (key,)
             is_number = isinstance(tap, int)
-            flat_tap = lax.full_like(value, tap, dtype) if is_number else jnp.asarray(tap, dtype)
+            flat_tap = dtypes.full_like(value, tap, dtype) if is_number else jnp.asarray(tap, dtype)
             if views[1:]:
                 inner_tap = views[1] if pass_.repeats_ends else pad_to_region(views[1], fill=0)
                 flat_tap = flat_tap + inner_tap
@@ -157,11 +157,11 @@ def _is_piece_selected(piece_start: int | Array, index: Array, step: Step) -> Ar
     previous = [start for start in step.piece_starts if start < piece_start]
     first = previous[-1] + step.piece_taps if previous else 0
     if end == first + 1:
-        return lax.eq(index, lax.full_like(index, first))
-    is_after = lax.ge(index, lax.full_like(index, first))
+        return lax.eq(index, dtypes.full_like(index, first))
+    is_after = lax.ge(index, dtypes.full_like(index, first))
     if end == step.num_flat_taps:
         return is_after
-    is_before = lax.lt(index, lax.full_like(index, end))
+    is_before = lax.lt(index, dtypes.full_like(index, end))
     return is_before if first == 0 else lax.bitwise_and(is_after, is_before)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
@@ -22,7 +23,7 @@ from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.clamped import T
-from jaxpool._kernels.dtypes import cast, widen_to_8_bits
+from jaxpool._kernels.dtypes import cast, full_like, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind
 
 Ints = Sequence[int]
@@ -38,7 +39,9 @@ def pad(x: Array, axes: Ints, configs: Sequence[PaddingConfig], fill: ArrayLike)
         config[axis] = axis_config
     # XLA for CPU aborts if a pad that is not fused has an operand of 2- or 4-bit integers.
     wide = widen_to_8_bits(x)
-    return cast(lax.pad(wide, jnp.asarray(fill, wide.dtype), config), x.dtype)
+    if not isinstance(fill, Array):
+        fill = np.asarray(fill, wide.dtype)
+    return cast(lax.pad(wide, fill.astype(wide.dtype), config), x.dtype)
 
 
 def pad_input(x: Array, window: Window, fill: ArrayLike) -> Array:
@@ -89,7 +92,7 @@ def split_shape(
 
 def where_or_zero(where: Array, x: Array) -> Array:
     """Elements of x where `where` is True, zeros elsewhere."""
-    return lax.select(where, x, lax.full_like(x, 0))
+    return lax.select(where, x, full_like(x, 0))
 
 
 def is_tap_chosen(tap: ArrayLike, chosen_tap: Array) -> Array:
@@ -228,11 +231,11 @@ def _evaluate_in_conditional(kernel: Callable[..., T], *args: Array) -> T:
     return lax.optimization_barrier(lax.cond(predicate, branch, untaken_branch, *args))
 
 
-def unravel_index(flat_index: ArrayLike, sizes: Ints) -> list[Array]:
+def unravel_index(flat_index: Array, sizes: Ints) -> list[Array]:
     """Index along each axis from a row-major flat index in an array of `sizes`, like `jnp.unravel_index`."""
     indices: list[Array] = []
     for size in reversed(sizes):
-        divisor = lax.full_like(flat_index, size)
+        divisor = full_like(flat_index, size)
         indices.insert(0, lax.rem(flat_index, divisor))
         flat_index = lax.div(flat_index, divisor)
     return indices

@@ -17,7 +17,6 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
-from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._kernels import slices
@@ -129,7 +128,7 @@ def sum_over_taps(
     loop_window, whole_axes = _separate_whole_axes(window)
     padded = [slices.pad_input(array, loop_window, 0) for array in (*element_arrays, *mask)]
 
-    def terms_at_tap(tap: ArrayLike) -> tuple[Array, ...]:
+    def terms_at_tap(tap: Array) -> tuple[Array, ...]:
         elements = [_elements_at_tap(array, loop_window, tap) for array in padded]
         if not mask and not loop_window.is_padded:
             return terms_of_elements(*elements)
@@ -157,7 +156,7 @@ def sum_over_taps_transpose(
     loop_window, _ = _separate_whole_axes(window)
     padded = slices.pad_input(x, loop_window, 0)
 
-    def cotangents_at_tap(tap: ArrayLike) -> Array:
+    def cotangents_at_tap(tap: Array) -> Array:
         slope = slope_of_term(_elements_at_tap(padded, loop_window, tap), *window_arrays)
         return _elements_at_tap_transpose(slope * dy, loop_window, tap)
 
@@ -172,13 +171,12 @@ def _separate_whole_axes(window: Window) -> tuple[Window, tuple[int, ...]]:
     return Window(dims), tuple(dim.axis for dim in window.dims if dim.is_global)
 
 
-def _join_taps(
-    window: Window, value_at_tap: Callable[[ArrayLike], T], join: Callable[[T, T], T]
-) -> T:
+def _join_taps(window: Window, value_at_tap: Callable[[Array], T], join: Callable[[T, T], T]) -> T:
     """Join `value_at_tap(tap)` over all flat (row-major) taps of `window`, one after another.
 
     The derivative recomputes the values: saved values would take memory even if the loop does not run.
     """
+    value_at_tap = jax.jit(value_at_tap)  # traced once, for the first tap and for the loop
     y = value_at_tap(np.int32(0))
     if window.size == 1:
         return y
@@ -196,7 +194,8 @@ def _dynamic_slice_axes(x: Array, window: Window, starts: list[Array], sizes: li
     return lax.dynamic_slice(x, all_starts, replace_sizes(x.shape, window.axes, sizes))
 
 
-def _elements_at_tap(padded_input: Array, window: Window, flat_tap: ArrayLike) -> Array:
+@functools.partial(jax.jit, static_argnums=1, inline=True)
+def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Array) -> Array:
     """Element of each window at `flat_tap`, which may be traced; `padded_input` comes from `slices.pad_input`."""
     dims = window.dims
     pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)
@@ -207,7 +206,7 @@ def _elements_at_tap(padded_input: Array, window: Window, flat_tap: ArrayLike) -
     return slices.strided_slice(x, window.axes, [0] * len(dims), window.output_shape, strides)
 
 
-def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: ArrayLike) -> Array:
+def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Array) -> Array:
     """Transpose of `_elements_at_tap` by padding and slicing, without the scatter in jax's transpose of a slice."""
     dims = window.dims
     padding = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
@@ -217,7 +216,8 @@ def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Arra
     return _dynamic_slice_axes(wide, window, starts, [dim.covered_size for dim in dims])
 
 
-def tap_inside_mask(window: Window, flat_tap: ArrayLike, ndim: int) -> Array:
+@functools.partial(jax.jit, static_argnums=(0, 2), inline=True)
+def tap_inside_mask(window: Window, flat_tap: Array, ndim: int) -> Array:
     """Mask of the windows whose element at `flat_tap` is inside the input, of rank `ndim` with batch axes of size 1."""
     masks = []
     for dim, tap in zip(

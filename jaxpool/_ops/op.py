@@ -263,11 +263,10 @@ def _types(kernel: Kernel, avals: Avals, params: Params) -> tuple[Avals, PyTreeD
 def _types_on_platform(
     kernel: Kernel, avals: Avals, params: Params, platform: Platform, mesh: AbstractMesh
 ) -> tuple[Avals, PyTreeDef]:
-    call = functools.partial(_call_kernel, kernel=kernel, platform=platform, params=params)
     # Lowering rules run in the context of a mesh, even an empty mesh. The context is part of the key of jit's cache.
     with jax.sharding.use_abstract_mesh(mesh):
-        jaxpr, shapes = jax.make_jaxpr(call, return_shape=True)(*avals)
-    return jaxpr.out_avals, jax.tree.structure(shapes)
+        traced = _call_kernel.trace(*avals, kernel=kernel, platform=platform, params=params)
+    return traced.jaxpr.out_avals, jax.tree.structure(traced.out_info)
 
 
 def _register_rules(primitive: core.Primitive, fn: Kernel) -> None:

@@ -2,7 +2,6 @@
 
 - `NormPool`: `(sum of |x|^p)^(1/p)`
 - `MeanPool`, generalised mean (GeM): `mean(max(x, eps)^p)^(1/p)`
-- `ExpectedValuePool`: `sum(w^2) / sum(w)` with w = max(x, 0)
 
 The scaled evaluation divides each window by its element with the largest power.
 """
@@ -16,28 +15,26 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window, replace_sizes
-from jaxpool._kernels import slices
+from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import all_true_across_vmap, float_constant
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Arrays
-from jaxpool._ops.ranged import (
+from jaxpool._ops.range_status import (
     ALL_ZERO,
-    Pair,
     Parameter,
-    RangeCheckedOp,
-    Slope,
-    amend_unless,
-    apply_ranged,
     clip_value,
     divide,
-    is_medium,
     log2_within,
     range_status,
     ratio,
     scale_dy,
-    widen_elements,
     zeros_with_tangent,
+)
+from jaxpool._ops.ranged import (
+    RangeCheckedOp,
+    Slope,
+    apply_ranged,
+    widen_elements,
 )
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool, element_counts
@@ -45,8 +42,6 @@ from jaxpool._plan.problem import Platform
 
 # Integer exponents up to this number use `lax.integer_pow`, which is differentiable at 0.
 MAX_INTEGER_POWER = 16
-# log2 of the largest total weight that `ExpectedValuePool` evaluates directly. The squared total is in range too.
-MAX_LOG2_WEIGHT = 44
 
 
 def _power(x: Array, p: Parameter) -> Array:
@@ -80,9 +75,7 @@ def _norm_slope(x: Array, p: float) -> Array:
 class NormPool(RangeCheckedOp):
     """`(sum of |x|^p)^(1/p)` for finite p other than 1."""
 
-    window: Window
     p: float
-    unrolls_taps: bool = False
 
     @property
     def can_unroll(self) -> bool:
@@ -171,6 +164,7 @@ def norm(window: Window, p: float, x: Array) -> Array:
     return apply(SelectPool(window, "max", "first"), absolute_values(x)).astype(x.dtype)
 
 
+@functools.partial(jax.jit, inline=True)
 def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
     """`log(x / divisor)` of positive numbers, with 0 for infinite logarithms, and a mask of the finite logarithms."""
     fixed_x, fixed_divisor = lax.stop_gradient(x), lax.stop_gradient(divisor)
@@ -192,10 +186,8 @@ def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
 class MeanPool(RangeCheckedOp):
     """`mean(max(x, eps)^p)^(1/p)`. If `p` is None, the exponent is an array, the second input."""
 
-    window: Window
     p: float | None
     eps: float
-    unrolls_taps: bool = False
     sign = -1
 
     @property
@@ -247,24 +239,33 @@ class MeanPool(RangeCheckedOp):
         """`x * log(x)`, because log(y) is a log-mean-exp of log(x) at the temperature 1 / p."""
         return x * lax.log(x)
 
+    def _extremum(self, wide_x: Array, p: Parameter) -> Array:
+        """The element of each window with the largest power."""
+        max_per_window = functools.partial(self.loops.max_per_window, window=self.window)
+        if isinstance(p, float):
+            return max_per_window(wide_x) if p > 0 else -max_per_window(-wide_x)
+        return jnp.where(p > 0, max_per_window(wide_x), -max_per_window(-wide_x))
+
+    def _extremum_and_log_mean(self, wide_x: Array, p: Parameter) -> tuple[Array, ...]:
+        """The element m of each window with the largest power, and `log(y / m)` of the generalised mean y."""
+        if not self.unrolls_taps:
+            return self._moments(wide_x, p, 0)
+        extremum = self._extremum(wide_x, p)
+        num_taps = element_counts(self.window, "real", extremum)
+        unit = jnp.where(jnp.isinf(extremum), 1, extremum)
+
+        def power(x: Array) -> tuple[Array]:
+            return (_power(x / unit, p),)
+
+        (total,) = self.loops.sum_over_taps(self.window, power, (wide_x,))
+        return extremum, lax.log(total / num_taps) / p
+
     def _moments(self, wide_x: Array, p: Parameter, count: int) -> tuple[Array, ...]:
-        """The element m of each window with the largest power, and `log(y / m)` of the generalised mean y.
+        """`_extremum_and_log_mean` by a loop, and moments.
 
         `count` further results are the means of `log(x / m)` and of its square, weighted by the powers.
         """
-        extremum = jnp.where(
-            p > 0,
-            self.loops.max_per_window(wide_x, self.window),
-            -self.loops.max_per_window(-wide_x, self.window),
-        )
-
-        if self.unrolls_taps:
-            num_taps = element_counts(self.window, "real", extremum)
-            unit = jnp.where(jnp.isinf(extremum), 1, extremum)
-            (total,) = self.loops.sum_over_taps(
-                self.window, lambda x: (_power(x / unit, p),), (wide_x,)
-            )
-            return extremum, lax.log(total / num_taps) / p
+        extremum = self._extremum(wide_x, p)
 
         def terms(x: Array) -> tuple[Array, ...]:
             log_ratio, is_finite = _log_ratio(x, extremum)
@@ -282,7 +283,7 @@ class MeanPool(RangeCheckedOp):
         return extremum, divide(log_mean, p), *[moment / total for moment in moments]
 
     def scaled_y(self, x: Array, *extra_args: Array) -> Array:
-        return self._unscale(*self._moments(*self.widen(x, *extra_args), 0))
+        return self._unscale(*self._extremum_and_log_mean(*self.widen(x, *extra_args)))
 
     def _unscale(self, extremum: Array, log_mean: Array) -> Array:
         return jnp.where(jnp.isinf(extremum), np.inf, extremum * lax.exp(log_mean))
@@ -290,7 +291,7 @@ class MeanPool(RangeCheckedOp):
     def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
         """x in the accumulator dtype, and the slope function. The slope is 0 where the output is infinite."""
         wide_x, p = self.widen(x, *extra_args)
-        extremum, log_mean = self._moments(wide_x, p, 0)
+        extremum, log_mean = self._extremum_and_log_mean(wide_x, p)
         infinite = jnp.isinf(self._unscale(extremum, log_mean))
         num_taps = element_counts(self.window, "real", extremum)
 
@@ -320,135 +321,3 @@ class MeanPool(RangeCheckedOp):
         quotient = divide(mean - log_mean, jnp.where(near_0, 1, p))
         slope = jnp.where(near_0, (square - mean * mean) / 2, quotient)
         return jnp.where(jnp.isinf(y), 0, y * slope)
-
-
-@dataclasses.dataclass(frozen=True)
-class ExpectedValuePool(RangeCheckedOp):
-    """The mean of each window with the weights w = max(x, 0), or its first element if all weights are 0.
-
-    The weighted mean is `sum(w^2) / sum(w)`, the expected value of a stochastic pool.
-    """
-
-    window: Window
-    unrolls_taps: bool = False
-
-    def _weights(self, x: Array) -> tuple[Array, Array, Array]:
-        """Return x, the derivative (1 or 0) of the weight max(x, 0), and the weight."""
-        wide_x = widen_elements(x, self.window)
-        return wide_x, (wide_x > 0).astype(wide_x.dtype), lax.max(wide_x, lax.full_like(wide_x, 0))
-
-    def direct_y(self, x: Array) -> tuple[Array, Array]:
-        weight = self._weights(x)[2]
-        total = self.sum_over(weight, stores_result=True)
-        y = self.sum_over(weight * weight) / total
-        return y, range_status(log2_within(total, MAX_LOG2_WEIGHT), total == 0)
-
-    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
-        """Replace y = 0 / 0 by the first element in windows of zero weights, or use the scaled evaluation."""
-
-        def replace_nan() -> Array:
-            return jnp.where(y == y, y, self._first_elements(widen_elements(x, self.window)))
-
-        return lax.cond(status == ALL_ZERO, replace_nan, lambda: self.scaled_in_chunks(platform, x))
-
-    def _first_elements(self, x: Array) -> Array:
-        """The first element of each window that is not padding, as a linear function of x."""
-        for dim in self.window.dims:
-            # Windows that begin in the padding have the first element of x as their first element.
-            num_early = min(dim.out, -(-dim.low // dim.stride))
-            begin, num_rest = num_early * dim.stride - dim.low, dim.out - num_early
-            parts = []
-            if num_early:
-                edge = lax.slice_in_dim(x, 0, 1, axis=dim.axis)
-                shape = replace_sizes(x.shape, [dim.axis], [num_early])
-                parts.append(lax.broadcast_in_dim(edge, shape, range(x.ndim)))
-            if num_rest:
-                parts.append(slices.strided_slice(x, [dim.axis], [begin], [num_rest], [dim.stride]))
-            x = slices.concatenate(parts, dim.axis)
-        return x
-
-    def _first_elements_transpose(self, dy: Array) -> Array:
-        """The transpose of `_first_elements`."""
-        like = slices.zeros_like_with_sizes(dy, self.window.axes, self.window.input_shape)
-        dx: Array = jax.linear_transpose(self._first_elements, like)(dy)[0]
-        return dx
-
-    def is_accurate(self, y: Array, x: Array) -> Array:
-        return is_medium(self.sum_over(self._weights(x)[2]), MAX_LOG2_WEIGHT)
-
-    def direct_linear(self, xs: Arrays, y: Array, tangents: Arrays) -> Array:
-        _, step, weight = self._weights(xs[0])
-        (x_dot,) = tangents
-        total = self.sum_over(weight)
-        weight_sum = self.sum_over(weight * x_dot)
-        step_sum = self.sum_over(step * x_dot)
-        mean = (2 * weight_sum - y * step_sum) / jnp.where(total == 0, 1, total)
-        return jnp.where(total == 0, self._first_elements(x_dot), mean)
-
-    def dy_shares(self, xs: Arrays, y: Array, dy: Array) -> tuple[Pair, Array]:
-        total = self.sum_over(self._weights(xs[0])[2], stores_result=True)
-        in_range = log2_within(total, MAX_LOG2_WEIGHT)
-        part, statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range, total == 0)
-        return (part, part * y), statuses
-
-    def direct_transpose(self, xs: Arrays, y: Array, dy: Array, shares: Pair) -> tuple[Array, ...]:
-        _, step, weight = self._weights(xs[0])
-        spread_share = self.spread_over(shares[0], stores_result=True)
-        dx = 2 * weight * spread_share - step * self.spread_over(shares[1])
-        return (dx.astype(xs[0].dtype),)
-
-    def complete_cotangents(
-        self, platform: Platform, status: Array, dy: Array, shares: Pair, dxs: tuple[Array, ...]
-    ) -> tuple[Array, ...]:
-        """If all weights of a window are 0, its first element receives the whole cotangent."""
-
-        def add_first_elements(dx: Array) -> Array:
-            zero_window_dy = jnp.where(shares[0] == 0, dy.astype(shares[0].dtype), 0)
-            return dx + self._first_elements_transpose(zero_window_dy).astype(dx.dtype)
-
-        return (amend_unless(platform, status != ALL_ZERO, add_first_elements, dxs[0]),)
-
-    def _scaled_sums(self, weight: Array) -> tuple[Array, Array, Array]:
-        """The largest weight m of each window, the total weight divided by m, and the weighted mean divided by m."""
-        maximum = self.loops.max_per_window(weight, self.window)
-
-        def terms(weight: Array) -> tuple[Array, Array]:
-            part = ratio(weight, maximum)
-            return part, part * part
-
-        total, square = self.loops.sum_over_taps(self.window, terms, (weight,))
-        total = jnp.where(total == 0, 1, total)
-        return maximum, total, square / total
-
-    def scaled_y(self, x: Array) -> Array:
-        wide_x, _, weight = self._weights(x)
-        maximum, _, mean = self._scaled_sums(weight)
-        y = jnp.where(maximum == 0, self._first_elements(wide_x), maximum * mean)
-        return jnp.where(jnp.isinf(maximum), maximum, y)
-
-    def x_and_slope(self, x: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
-        """The weights and the slope function. Infinite elements share the cotangent of their window equally."""
-        weight = self._weights(x)[2]
-        maximum, total, mean = self._scaled_sums(weight)
-        num_inf = self.sum_over(jnp.isinf(weight).astype(weight.dtype))
-        num_inf = lax.max(num_inf, lax.full_like(num_inf, 1))
-
-        def slope(
-            weight: Array, maximum: Array, total: Array, mean: Array, num_inf: Array
-        ) -> Array:
-            slopes = jnp.where(weight > 0, (2 * ratio(weight, maximum) - mean) / total, 0)
-            return jnp.where(
-                jnp.isinf(maximum), jnp.isinf(weight).astype(weight.dtype) / num_inf, slopes
-            )
-
-        return weight, slope, (maximum, total, mean, num_inf)
-
-    def scaled_linear(self, xs: Arrays, tangents: Arrays) -> Array:
-        is_zero = self.loops.max_per_window(self._weights(xs[0])[2], self.window) == 0
-        first_dot = self._first_elements(tangents[0])
-        return jnp.where(is_zero, first_dot, super().scaled_linear(xs, tangents))
-
-    def scaled_transpose(self, xs: Arrays, dy: Array) -> tuple[Array, ...]:
-        is_zero = self.loops.max_per_window(self._weights(xs[0])[2], self.window) == 0
-        (dx,) = super().scaled_transpose(xs, jnp.where(is_zero, 0, dy))
-        return (dx + self._first_elements_transpose(jnp.where(is_zero, dy, 0)).astype(dx.dtype),)

@@ -7,21 +7,17 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window
 from jaxpool._ops.op import Arrays
-from jaxpool._ops.ranged import (
-    Pair,
+from jaxpool._ops.range_status import (
     Parameter,
-    RangeCheckedOp,
-    Slope,
     clip_value,
     divide,
     log2_within,
     range_status,
     scale_dy,
-    widen_elements,
     zeros_with_tangent,
 )
+from jaxpool._ops.ranged import Pair, RangeCheckedOp, Slope, widen_elements
 
 # Largest |log2| of a sum in range. The product of such a sum and a cotangent of similar size is a normal number.
 MAX_LOG2 = 58
@@ -37,10 +33,8 @@ class SoftPool(RangeCheckedOp):
     Windows in the first mask add 1 to their sum, to keep the sum in range, and return 0. Masked elements count as -inf.
     """
 
-    window: Window
     temperature: float | None
     is_masked: bool = False
-    unrolls_taps: bool = False
 
     @property
     def num_inputs(self) -> int:

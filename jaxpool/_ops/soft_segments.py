@@ -24,16 +24,15 @@ from jaxpool._kernels.segments import (
 from jaxpool._kernels.slices import is_empty
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op, Residual
-from jaxpool._ops.ranged import (
+from jaxpool._ops.range_status import (
     ALL_ZERO,
     IN_RANGE,
-    amend_unless,
-    direct_if,
     is_medium,
     min_status,
     range_status,
     scale_dy,
 )
+from jaxpool._ops.ranged import amend_unless, direct_if
 from jaxpool._ops.segments import segment_totals
 from jaxpool._ops.soft_pool import MAX_LOG2
 from jaxpool._plan.problem import Platform

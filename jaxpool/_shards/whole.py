@@ -15,7 +15,7 @@ from jaxpool._arguments.sharding import ArraySharding, MeshAxes
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import DType, Kind, Ties, accumulator_dtype
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
-from jaxpool._ops.ranged import zeros_with_tangent
+from jaxpool._ops.range_status import zeros_with_tangent
 from jaxpool._ops.reduction import NumTied, Reduction, reduce_axes
 from jaxpool._shards.split import on_shards
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import jaxpool
-from jaxpool._ops.ranged import clip_value
+from jaxpool._ops.range_status import clip_value
 
 
 @pytest.mark.parametrize("sign", [1, -1])
