@@ -151,20 +151,19 @@ def group_boxes_by_image(
         valid = jnp.pad(image_of_box == 0, (0, num_slots - num_boxes))
         slot = jnp.where(valid, slots, num_slots)[:num_boxes]
         return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(valid, slots, num_boxes), slot)
-    order = jnp.argsort(image_of_box, stable=True).astype(np.int32)
-    sorted_images = image_of_box[order]
+    sorted_images, order = lax.sort_key_val(image_of_box, slots[:num_boxes])
     image_numbers = jnp.arange(num_images, dtype=image_of_box.dtype)
     first_rank = jnp.searchsorted(sorted_images, image_numbers)
     end_rank = jnp.searchsorted(sorted_images, image_numbers, side="right")
     groups_per_image = -((first_rank - end_rank) // group_size)
     group_ends = jnp.cumsum(groups_per_image)
-    # The slot of a box minus its rank (position in sorted order) is equal for all boxes of an image.
-    shift = group_size * (group_ends - groups_per_image) - first_rank
+    shift = group_size * (group_ends - groups_per_image) - first_rank  # slot minus rank
     group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups, dtype=np.int32), side="right")
     group_image = jnp.minimum(group_image, num_images - 1).astype(np.int32)
     image_of_slot = jnp.repeat(group_image, group_size)
     rank = slots - shift[image_of_slot]
-    box = jnp.where(rank < end_rank[image_of_slot], jnp.take(order, rank, mode="clip"), num_boxes)
+    in_use = rank < end_rank[image_of_slot]
+    box = jnp.where(in_use, order[jnp.minimum(rank, num_boxes - 1)], num_boxes)
     valid = (image_of_box >= 0) & (image_of_box < num_images)
     slot = jnp.argsort(order).astype(np.int32) + shift[jnp.clip(image_of_box, 0, num_images - 1)]
     return BoxGroups(group_image, box, jnp.where(valid, slot, num_slots))
