@@ -153,11 +153,11 @@ def group_boxes_by_image(
         return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(valid, slots, num_boxes), slot)
     sorted_images, order = lax.sort_key_val(image_of_box, slots[:num_boxes])
     image_numbers = jnp.arange(num_images, dtype=image_of_box.dtype)
-    first_rank = jnp.searchsorted(sorted_images, image_numbers)
+    first_rank = jnp.searchsorted(sorted_images, image_numbers)  # rank: position in sorted order
     end_rank = jnp.searchsorted(sorted_images, image_numbers, side="right")
     groups_per_image = -((first_rank - end_rank) // group_size)
     group_ends = jnp.cumsum(groups_per_image)
-    shift = group_size * (group_ends - groups_per_image) - first_rank  # slot minus rank
+    shift = group_size * (group_ends - groups_per_image) - first_rank  # slot minus rank, by image
     group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups, dtype=np.int32), side="right")
     group_image = jnp.minimum(group_image, num_images - 1).astype(np.int32)
     image_of_slot = jnp.repeat(group_image, group_size)
