@@ -32,7 +32,7 @@ from jaxpool._ops.op import (
 from jaxpool._plan.problem import Platform
 
 # Prefixes of the names of primitives that XLA does not fuse into the operation that uses their result.
-NOT_FUSED = ("arg", "conv_", "cum", "dot_general", "jaxpool_", "reduce", "scatter", "sort", "top_k")
+UNFUSED_PREFIXES = ("arg", "conv_", "cum", "dot_", "jaxpool_", "reduce", "scatter", "sort", "top_k")
 ArrayTypes = Sequence[jax.ShapeDtypeStruct]
 
 
@@ -194,7 +194,7 @@ class _PassCollector:
             return self.read_jaxpr(jaxpr, operand_reads)
         if name in ("scan", "while", "cond"):
             return self._add_control_flow_passes(equation, operand_reads)
-        if name.startswith(NOT_FUSED) and name != "reduce_precision":
+        if name.startswith(UNFUSED_PREFIXES) and name != "reduce_precision":
             self._add_pass(all_reads)
             if max(_num_elements(x.aval) for x in (*equation.invars, *outs)) >= self.min_elements:
                 how = name.removeprefix("jaxpool_")

@@ -1,4 +1,4 @@
-"""Public max and min pooling, with an op that saves the index of each selected element for the backward pass."""
+"""Public max and min pooling. `_ops/select_pool.py` has the ops, which differ in what the backward pass reads."""
 
 from __future__ import annotations
 

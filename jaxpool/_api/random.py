@@ -140,12 +140,12 @@ def _fractional_pool(
     x: ArrayArgument,
     *geometry: Any,
 ) -> Array:
-    """The fractional pool of x; `geometry` are the arguments of `make_fractional_op` after the shape."""
+    """The fractional pool of x; `geometry` are the arguments of `fractional_axes` after the shape."""
     key = as_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
-    op = make_fractional_op(shape, *geometry)
+    op = op_type(fractional_axes(shape, *geometry))
     check_unsharded(x, *op.window.axes)
     if op_type is FractionalMax:
         check_fits_int32_indices("x", op.window.input_shape)
@@ -153,19 +153,19 @@ def _fractional_pool(
     samples = _uniform(replicated(key), (len(op.dims), *random_shape), uniform_dtype(x.dtype))
     x = x if op_type is FractionalMax else as_float(x)
     if sharding is None:
-        return apply(op_type(op.dims), x, *[reshape_like(u, u.shape, x) for u in samples])
+        return apply(op, x, *[reshape_like(u, u.shape, x) for u in samples])
     local_samples = map(sharding.local_shard, samples)
-    return on_shards(apply, sharding, x, *local_samples, settings=(op_type(op.dims),))
+    return on_shards(apply, sharding, x, *local_samples, settings=(op,))
 
 
-def make_fractional_op(
+def fractional_axes(
     shape: Shape,
     window_shape: IntOrInts,
     output_shape: Sequence[int],
     axes: Axes,
     random_dtype: str = "float32",
-) -> FractionalMax:
-    """The op of a fractional pool over an array of `shape`; `random_dtype` is the dtype of the random numbers."""
+) -> tuple[FractionalAxis, ...]:
+    """The pooled axes of an array of `shape`; `random_dtype` is the dtype of the random numbers."""
     rule, hint = "a tuple of positive ints, one per pooled axis", "Pass a tuple such as (4, 4)."
     output_shape = checked_tuple("output_shape", output_shape, rule, hint)
     num_axes = len(output_shape)
@@ -184,7 +184,7 @@ def make_fractional_op(
             raise ArgumentError("output_shape", rule, output_shape, hint)
         check_fits_int32_indices("x", (size,))
         dims.append(FractionalAxis(axis, size, width, out, random_dtype))
-    return FractionalMax(tuple(dims))
+    return tuple(dims)
 
 
 @public

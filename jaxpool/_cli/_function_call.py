@@ -26,7 +26,7 @@ WINDOWED_FUNCTIONS = (
     *("max_pool_with_argmax", "max_unpool", "dilate", "erode"),
     *("adaptive_max_pool", "adaptive_avg_pool"),
 )
-POSITIONAL = ("strides", "padding")  # optional arguments that are written without their names
+POSITIONAL_OPTIONS = ("strides", "padding")  # optional arguments written without their names
 WINDOWED_DEFAULTS: dict[str, Any] = {
     "window_shape": (2, 2),
     "strides": (2, 2),
@@ -75,7 +75,7 @@ class FunctionCall:
         if self.pooling is not None:
             unpooling = f"jaxpool.max_unpool(x, indices, {self.pooling.array.shape}, axes=(0, 1))"
             return f"x, indices = {self.pooling.source_code()}\n{unpooling}"
-        sources, follows_positional = [], True
+        sources, all_positional = [], True
         for name in sorted(self.record.parameters, key=lambda name: name == "axes"):
             default = self.record.parameters[name].default
             is_required = default is self.record.parameters[name].empty
@@ -87,10 +87,10 @@ class FunctionCall:
             )
             if name == self.record.operands[0]:
                 sources.append(_operand_source(name, value))
-            elif is_required or (follows_positional and name in POSITIONAL and not is_default):
+            elif is_required or (all_positional and name in POSITIONAL_OPTIONS and not is_default):
                 sources.append(_as_source_code(value, name))
             else:
-                follows_positional = False
+                all_positional = False
                 if not is_default:
                     sources.append(f"{name}={_as_source_code(value, name)}")
         return f"jaxpool.{self.record.name}({', '.join(sources)})"

@@ -1,9 +1,9 @@
 """Loops over the pixels of each grid cell of boxes, and the transpose of these loops without a scatter."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -72,14 +72,14 @@ def fold_pixels_of_cells(
 
 
 class _CoveringCells(NamedTuple):
-    """First and number of the adjacent cells of each box that contain each pixel: (tiles, boxes, pixels of a tile)."""
+    """First and number of the adjacent cells of each box that contain each pixel: ([tiles,] K, pixels of a tile)."""
 
     first_cell: Array
     num_cells: Array
 
-    def num_rounds(self, cells_per_round: int) -> Array:
-        """Number of rounds that add the cells of a box to a tile, (tiles, K)."""
-        return -(-jnp.max(self.num_cells, 2) // cells_per_round)
+    def of_tile(self, tile_index: Array) -> "_CoveringCells":
+        """The cells that contain the pixels of one tile."""
+        return _CoveringCells(self.first_cell[tile_index], self.num_cells[tile_index])
 
 
 def _covering_cells(starts: Array, ends: Array, num_tiles: int, tile_size: int) -> _CoveringCells:
@@ -99,53 +99,53 @@ def add_cells_to_pixels(
 ) -> Array:
     """Cotangent of images (B, H, W, C): a pixel adds dy of each cell that contains the pixel if their marks tie.
 
-    dy and `cell_marks` are (K, cells, cells, C), and `pixel_marks` is (B, H, W, C) or (B, H, W, 1). Each tile
-    adds one box after another, in an order that depends only on the boxes, in rounds (loop steps) of a few cells.
+    dy and `cell_marks` are (K, cells, cells, C), and `pixel_marks` is (B, H, W, C) or (B, H, W, 1). The cells of a box
+    that contain a pixel are a rectangle. Each round adds one block of this rectangle, for one box after another, to all
+    pixels of a tile. For example, 5 cells along an axis of 2 pixels, in blocks of 2 cells:
+
+        pixel 0    is in cells 0 1 2    round 0 adds cells 0 1    round 1 adds cell 2
+        pixel 1    is in cells 2 3 4    round 0 adds cells 2 3    round 1 adds cell 4
     """
     batch, height, width = batch_height_width
-    (tile_h, tile_w), per_round = plan.tile_shape, plan.cells_per_step
+    (tile_h, tile_w), block = plan.tile_shape, plan.cells_per_step
     tiles_y, tiles_x = -(-height // tile_h), -(-width // tile_w)
     num_tiles = batch * tiles_y * tiles_x
     rows = _covering_cells(cells.top, cells.bottom, tiles_y, tile_h)
     columns = _covering_cells(cells.left, cells.right, tiles_x, tile_w)
-    cells_per_row, channels = dy.shape[2:]
-    cells_per_box = dy.shape[1] * cells_per_row
-    flat_dy, cell_marks = dy.reshape(-1, channels), cell_marks.reshape(-1, channels)
+    _, num_rows, num_columns, channels = dy.shape
+    flat_dy, flat_marks = dy.reshape(-1, channels), cell_marks.reshape(-1, channels)
     padding = ((0, 0), (0, tiles_y * tile_h - height), (0, tiles_x * tile_w - width), (0, 0))
     marks = jnp.pad(pixel_marks, padding).reshape(batch, tiles_y, tile_h, tiles_x, tile_w, -1)
     marks = jnp.swapaxes(marks, 2, 3).reshape(num_tiles, tile_h, tile_w, -1)
 
     def add_cells_to_tile(tile_args: tuple[Array, Array]) -> Array:
         tile, pixel_marks = tile_args
-        image, i, j = tile // (tiles_y * tiles_x), tile // tiles_x % tiles_y, tile % tiles_x
-        row, column = (jax.tree.map(lambda a, k=k: a[k], b) for b, k in ((rows, i), (columns, j)))
-        rounds_across = columns.num_rounds(per_round)[j]
-        rounds = jnp.where(
-            cells.image_index == image, rows.num_rounds(per_round)[i] * rounds_across, 0
-        )
+        image, tile_index = tile // (tiles_y * tiles_x), tile % (tiles_y * tiles_x)
+        down, across = rows.of_tile(tile_index // tiles_x), columns.of_tile(tile_index % tiles_x)
+        blocks_down, blocks_across = (-(-jnp.max(c.num_cells, 1) // block) for c in (down, across))
+        rounds = jnp.where(cells.image_index == image, blocks_down * blocks_across, 0)
         order = jnp.argsort(-rounds, stable=True).astype(np.int32)
 
-        def add_one_round(round_index: Array, dx: Array) -> Array:
-            def add_one_box(box_rank: Array, dx: Array) -> Array:
-                box = order[box_rank]
-                first_p = round_index // rounds_across[box] * per_round
-                first_q = round_index % rounds_across[box] * per_round
-                for u, v in np.ndindex(per_round, per_round):
-                    p, q = first_p + u, first_q + v
-                    mask = (p < row.num_cells[box])[:, None] & (q < column.num_cells[box])[None, :]
-                    i, j = row.first_cell[box] + p, column.first_cell[box] + q
-                    cell = box * cells_per_box + i[:, None] * cells_per_row + j[None]
-                    value = jnp.take(flat_dy, cell, axis=0, mode="clip")
-                    mark = jnp.take(cell_marks, cell, axis=0, mode="clip")
-                    is_tied = mask[..., None] & is_tied_with(mark, pixel_marks)
-                    dx = dx + jnp.where(is_tied, value, 0)
-                return dx
+        def add_block(round_index: Array, box_rank: Array, dx: Array) -> Array:
+            box = order[box_rank]
+            block_row, block_column = jnp.divmod(round_index, blocks_across[box])
+            for u, v in np.ndindex(block, block):
+                p, q = block_row * block + u, block_column * block + v
+                exists = (p < down.num_cells[box])[:, None] & (q < across.num_cells[box])[None, :]
+                cell_row, cell_column = down.first_cell[box] + p, across.first_cell[box] + q
+                cell = ((box * num_rows + cell_row) * num_columns)[:, None] + cell_column[None, :]
+                value, mark = (jnp.take(a, cell, 0, mode="clip") for a in (flat_dy, flat_marks))
+                is_tied = exists[..., None] & is_tied_with(mark, pixel_marks)
+                dx = dx + jnp.where(is_tied, value, 0)
+            return dx
 
-            return lax.fori_loop(0, jnp.sum(rounds > round_index, dtype=np.int32), add_one_box, dx)
+        def add_round(round_index: Array, dx: Array) -> Array:
+            num_boxes = jnp.sum(rounds > round_index, dtype=np.int32)
+            return lax.fori_loop(0, num_boxes, functools.partial(add_block, round_index), dx)
 
         zeros = jnp.zeros((tile_h, tile_w, channels), dy.dtype)
         (zeros,) = match_varying_mesh_axes([zeros], dy, pixel_marks)
-        return lax.fori_loop(0, jnp.max(rounds), add_one_round, zeros)
+        return lax.fori_loop(0, jnp.max(rounds), add_round, zeros)
 
     tiles = lax.map(add_cells_to_tile, (jnp.arange(num_tiles, dtype=np.int32), marks))
     tiles = tiles.reshape(batch, tiles_y, tiles_x, tile_h, tile_w, channels)

@@ -138,34 +138,34 @@ class BoxGroups(NamedTuple):
 def group_boxes_by_image(
     image_of_box: Array, num_boxes: int, num_images: int, group_size: int
 ) -> BoxGroups:
-    """Sort boxes into groups of at most `group_size` boxes of one image; box k is in image `image_of_box[k]`."""
+    """Sort boxes into groups of at most `group_size` boxes of one image; box k is in image `image_of_box[k]`.
+
+    images 2, 0, 2, 2 in groups of 2     boxes 1 - | 0 2 | 3 -     slots 0 - | 2 3 | 4 -     ranks 0 - | 1 2 | 3 -
+    """
     max_images = min(num_boxes, num_images)
     # Upper bound, reached if each of `max_images` images has one box more than fills its groups.
     num_groups = (num_boxes - max_images) // group_size + max_images
     num_slots = num_groups * group_size
+    slots = jnp.arange(num_slots, dtype=np.int32)
     if num_images == 1:
-        slots = jnp.arange(num_slots, dtype=np.int32)
         valid = jnp.pad(image_of_box == 0, (0, num_slots - num_boxes))
         slot = jnp.where(valid, slots, num_slots)[:num_boxes]
         return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(valid, slots, num_boxes), slot)
-    order = jnp.argsort(image_of_box, stable=True).astype(np.int32)
-    sorted_images = image_of_box[order]
+    sorted_images, order = lax.sort_key_val(image_of_box, slots[:num_boxes])
     image_numbers = jnp.arange(num_images, dtype=image_of_box.dtype)
-    first_box = jnp.searchsorted(sorted_images, image_numbers)
-    end_box = jnp.searchsorted(sorted_images, image_numbers, side="right")
-    groups_per_image = -((first_box - end_box) // group_size)
+    first_rank = jnp.searchsorted(sorted_images, image_numbers)  # rank: position in sorted order
+    end_rank = jnp.searchsorted(sorted_images, image_numbers, side="right")
+    groups_per_image = -((first_rank - end_rank) // group_size)
     group_ends = jnp.cumsum(groups_per_image)
+    shift = group_size * (group_ends - groups_per_image) - first_rank  # slot minus rank, by image
     group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups, dtype=np.int32), side="right")
     group_image = jnp.minimum(group_image, num_images - 1).astype(np.int32)
-    first_slot = group_size * (group_ends - groups_per_image)
-    slots = jnp.arange(num_slots, dtype=np.int32)
     image_of_slot = jnp.repeat(group_image, group_size)
-    rank = first_box[image_of_slot] + slots - first_slot[image_of_slot]
-    in_use = rank < end_box[image_of_slot]
+    rank = slots - shift[image_of_slot]
+    in_use = rank < end_rank[image_of_slot]
     box = jnp.where(in_use, order[jnp.minimum(rank, num_boxes - 1)], num_boxes)
     valid = (image_of_box >= 0) & (image_of_box < num_images)
-    image_index = jnp.clip(image_of_box, 0, num_images - 1)
-    slot = first_slot[image_index] + jnp.argsort(order).astype(np.int32) - first_box[image_index]
+    slot = jnp.argsort(order).astype(np.int32) + shift[jnp.clip(image_of_box, 0, num_images - 1)]
     return BoxGroups(group_image, box, jnp.where(valid, slot, num_slots))
 
 

@@ -92,9 +92,8 @@ class TapLoop:
         axes, plane_sizes = self.window.axes, self._plane_sizes
         x = lax.reshape(x, (*self._strides, *replace_sizes(shape, axes, plane_sizes)))
         x = jnp.moveaxis(x, range(len(axes)), slices.new_axes(axes))
-        x = lax.reshape(
-            x, replace_sizes(shape, axes, map(operator.mul, plane_sizes, self._strides))
-        )
+        padded_sizes = map(operator.mul, plane_sizes, self._strides)
+        x = lax.reshape(x, replace_sizes(shape, axes, padded_sizes))
         padding = [(-low, -high, 0) for low, high, _ in self._padding_to_planes()]
         return slices.pad(x, axes, padding, 0)
 
@@ -138,20 +137,21 @@ class TapLoop:
     ) -> Array:
         """Sum `term_at_tap(tap, *blocks, *input_planes)` over the windows that cover each element; return planes.
 
-        For each input element, `blocks` hold the entries of `window_arrays` for the window that has the element at
-        `tap`, or 0 if there is no such window. `input_planes` are planes of input-shaped arrays.
+        If `tap` starts at `start` in a plane, the element at position j of the plane is at `tap` in window `j - start`.
+        For all j, `blocks` hold the entries of `window_arrays` for this window, or 0 if there is no such window. So a
+        block starts `start` entries before the first window. `input_planes` are planes of input-shaped arrays.
         """
         dims, plane_sizes = self.window.dims, self._plane_sizes
         widths = self._elements_per_position(window_arrays[0].shape)
         tap_planes, tap_starts = self._planes_and_starts_of_taps()
         max_start, num_planes = tap_starts.max(0), math.prod(self._strides)
-        table = np.zeros((num_planes, int(np.bincount(tap_planes).max()), 1 + len(dims)), np.int32)
-        table[..., 0] = self.window.size  # a tap out of range marks surplus table rows
+        rows = np.column_stack([self.ordered_taps, (max_start - tap_starts) * widths])
+        tables = np.zeros((num_planes, int(np.bincount(tap_planes).max()), 1 + len(dims)), np.int32)
+        tables[..., 0] = self.window.size  # a tap out of range marks surplus table rows
         for plane_index in range(num_planes):
-            (taps,) = np.nonzero(tap_planes == plane_index)
-            columns = [self.ordered_taps[taps], (max_start - tap_starts[taps]) * widths]
-            table[plane_index, : len(taps)] = np.column_stack(columns)
-        has_surplus_rows = bool((table[..., 0] == self.window.size).any())
+            plane_rows = rows[tap_planes == plane_index]
+            tables[plane_index, : len(plane_rows)] = plane_rows
+        has_surplus_rows = len(rows) < tables[..., 0].size
         triples = zip(dims, plane_sizes, max_start.tolist(), strict=True)
         padding = [(start, n - dim.out, 0) for dim, n, start in triples]
         padded = [slices.pad(y, self.window.axes, padding, 0) for y in window_arrays]
@@ -159,23 +159,23 @@ class TapLoop:
         sizes = [n * width for n, width in zip(plane_sizes, widths, strict=True)]
 
         def sum_one_plane(table_and_planes: Sequence[Array]) -> Array:
-            table, *input_planes = table_and_planes
+            table, *planes = table_and_planes
 
             def add_term_of_row(state: State, tap: Array, *starts: Array) -> State:
                 blocks = [self._slice_block(y, np.int32(0), starts, sizes) for y in ys]
-                t = term_at_tap(tap, *blocks, *input_planes)
+                t = term_at_tap(tap, *blocks, *planes)
                 if has_surplus_rows:
                     t = lax.select(tap < np.int32(self.window.size), t, lax.full_like(t, 0))
                 return (state[0] + t,)
 
             origin = [np.int32(0)] * len(dims)
             zeros = lax.full_like(self._slice_block(ys[0], np.int32(0), origin, sizes), 0, dtype)
-            state = match_varying_mesh_axes([zeros], *ys, *input_planes)
+            state = match_varying_mesh_axes([zeros], *ys, *planes)
             return self._loop_over_rows(add_term_of_row, state, table)[0]
 
         if num_planes > 1:
-            return lax.map(sum_one_plane, (jnp.asarray(table), *input_planes))
-        one_plane = [lax.squeeze(x, (0,)) for x in (jnp.asarray(table), *input_planes)]
+            return lax.map(sum_one_plane, (jnp.asarray(tables), *input_planes))
+        one_plane = [lax.squeeze(x, (0,)) for x in (jnp.asarray(tables), *input_planes)]
         return lax.expand_dims(sum_one_plane(one_plane), (0,))
 
     def _slice_block(

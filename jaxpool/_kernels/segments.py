@@ -155,43 +155,43 @@ def _multiplicative_hash(numbers: Array) -> Array:
     return numbers * np.uint32(0x9E3779B1)
 
 
+def _num_sampled_rows(segment_ids: Array, num_segments: int, chunk_size: int) -> Array:
+    """Number of rows of each segment in a sample of one row, at a hashed offset, per chunk of `chunk_size` rows."""
+    chunk = lax.iota(np.uint32, segment_ids.shape[0] // chunk_size)
+    rows = chunk * chunk_size + (_multiplicative_hash(chunk) >> 16) % chunk_size
+    sample = segment_ids.at[rows.astype(np.int32)].get(mode="promise_in_bounds")
+    return jax.ops.segment_sum(lax.full_like(sample, 1), sample, num_segments, mode="drop")
+
+
 def _output_rows_by_sampling(
     segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
 ) -> RowsAndOwners:
-    """Output rows with 2**bits - 1 partial sums per long segment; bits depends on its number of rows in a sample.
+    """Output rows for many segments: a hash of a row's chunk picks one of the 2**bits slots of its segment.
 
-    A hash distributes chunks of consecutive rows over the segment's own output row and its partial sums.
+    Slot 0 is the segment's own output row. The other slots are adjacent partial sums. Short segments have only slot 0:
+
+        bits 0, 2, 0, 1 of segments 0, 1, 2, 3      partial sums 0, 1, 2 of segment 1, then 3 of segment 3
     """
-    num_rows, chunk_size = segment_ids.shape[0], plan.sample_stride
-    chunks = lax.iota(np.uint32, num_rows // chunk_size)
-    first_rows = chunks * np.uint32(chunk_size)
-    hashes = lax.shift_right_logical(_multiplicative_hash(chunks), np.uint32(16))
-    sampled_rows = first_rows + hashes % np.uint32(chunk_size)
-    sample = segment_ids.at[sampled_rows.astype(np.int32)].get(mode="promise_in_bounds")
-    num_sampled = jax.ops.segment_sum(lax.full_like(sample, 1), sample, num_segments, mode="drop")
+    chunk_size = plan.sample_stride
+    num_sampled = _num_sampled_rows(segment_ids, num_segments, chunk_size)
     is_long = num_sampled >= plan.long_segment_rows // chunk_size
 
-    def assign_partial_sums(segment_ids: Array) -> RowsAndOwners:
-        num_bits = jnp.where(is_long, 32 - lax.clz(num_sampled * chunk_size // plan.rows - 1), 0)
-        num_partial = lax.shift_left(lax.full_like(num_bits, 1), num_bits) - 1
-        partial_ends = jnp.cumsum(num_partial)
-        clipped_ids = lax.clamp(np.int32(0), segment_ids, np.int32(num_segments - 1))
-        table = (partial_ends - num_partial) * 32 + num_bits  # packed for a single gather
-        entry = table.at[clipped_ids].get(mode="promise_in_bounds")
-        hashes = _multiplicative_hash(lax.div(lax.iota(np.uint32, num_rows), np.uint32(chunk_size)))
-        sum_index = lax.shift_right_logical(hashes, np.uint32(32) - (entry & 31).astype(np.uint32))
-        sum_index = sum_index.astype(np.int32)  # 0 if `num_bits` is 0: a shift by 32 gives 0
-        is_partial = (sum_index > 0) & (segment_ids == clipped_ids)
-        owners = jnp.searchsorted(partial_ends, lax.iota(np.int32, plan.num_sums), side="right")
-        first_rows = first_partial_row + lax.shift_right_logical(entry, np.int32(5))
-        output_rows = jnp.where(is_partial, first_rows + sum_index - 1, segment_ids)
+    def assign_slots(segment_ids: Array) -> RowsAndOwners:
+        bits = jnp.where(is_long, 32 - lax.clz(num_sampled * chunk_size // plan.rows - 1), 0)
+        num_partial = lax.shift_left(lax.full_like(bits, 1), bits) - 1
+        ends = jnp.cumsum(num_partial)
+        owners = jnp.searchsorted(ends, lax.iota(np.int32, plan.num_sums), side="right")
+        packed = gather_value_unchecked((ends - num_partial) * 32 + bits, segment_ids)  # one gather
+        first, bits = lax.shift_right_logical(packed, np.int32(5)), (packed & 31).astype(np.uint32)
+        hashes = _multiplicative_hash(lax.iota(np.uint32, segment_ids.shape[0]) // chunk_size)
+        slot = lax.shift_right_logical(hashes, np.uint32(32) - bits).astype(np.int32)  # shift 32: 0
+        is_partial = (slot > 0) & (segment_ids >= 0)
+        output_rows = jnp.where(is_partial, first_partial_row + first + slot - 1, segment_ids)
         return output_rows, owners.astype(np.int32)
 
-    def assign_segments(segment_ids: Array) -> RowsAndOwners:
+    def keep_ids(segment_ids: Array) -> RowsAndOwners:
         return segment_ids, lax.full_like(segment_ids[: plan.num_sums], -1)
 
     all_short = all_true_across_vmap(jnp.logical_not(is_long))
-    rows_and_owners: RowsAndOwners = lax.cond(
-        all_short, assign_segments, assign_partial_sums, segment_ids
-    )
+    rows_and_owners: RowsAndOwners = lax.cond(all_short, keep_ids, assign_slots, segment_ids)
     return rows_and_owners

@@ -16,7 +16,7 @@ from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
 from jaxpool._kernels.passes import REFLECTED, PadToRegion, Source, run_pass
 from jaxpool._kernels.slices import add_terms, materialise
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.blur import blur_groups, blur_layout, copies_only_ends
+from jaxpool._plan.blur import blur_layout, copies_only_ends, pass_windows
 from jaxpool._plan.problem import Platform, barrier_of, make_step
 from jaxpool._plan.tuning import tuning_of
 
@@ -53,10 +53,10 @@ class BlurPool(Op):
 
 def _run_passes(window: Window, platform: Platform, transposed: bool, x: Array) -> Array:
     """Blur x in the accumulator dtype; if `transposed`, return the cotangent of x, padding included, for one of y."""
-    groups = blur_groups(window, platform)
-    for group in groups[::-1] if transposed else groups:
-        pass_fn = functools.partial(_weighted_sums, group, platform, transposed)
-        is_last = group is groups[0 if transposed else -1]
+    windows = pass_windows(window, platform)
+    for pass_window in windows[::-1] if transposed else windows:
+        pass_fn = functools.partial(_weighted_sums, pass_window, platform, transposed)
+        is_last = pass_window is windows[0 if transposed else -1]
         x = pass_fn(x) if is_last else materialise(barrier_of(platform), pass_fn, x)
     return x
 

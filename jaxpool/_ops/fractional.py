@@ -125,12 +125,12 @@ class FractionalOp(Op):
     """Base class of pools over windows at random starts. Extra arguments: random numbers, one array per pooled axis."""
 
     dims: tuple[FractionalAxis, ...]
-    # The stride-1 pool that computes an output at every possible start.
-    pool: Any
+    # The pool with stride 1, which computes an output at every possible start.
+    dense_pool: Any
 
     @property
     def window(self) -> Window:
-        """The window of `pool`."""
+        """The window of `dense_pool`."""
         dims = [
             Axis(dim.axis, dim.size, dim.width, 1, 1, 0, 0, dim.last_start + 1) for dim in self.dims
         ]
@@ -149,11 +149,11 @@ class FractionalOp(Op):
     def _transpose_at_starts(
         self, platform: Platform, residual: Residual, starts: Sequence[Array], dy: Array
     ) -> tuple[Array]:
-        """The cotangent of x: the transpose of `_gather_starts`, then the transpose of `pool` with its `residual`."""
+        """The cotangent of x: the transpose of `_gather_starts`, then that of `dense_pool` with its `residual`."""
         y = cast(dy, accumulator_dtype(dy.dtype))
         for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
             y = slices.materialise(barrier_of(platform), dim.add_at_starts, start, y)
-        return (cast(self.pool.transpose(platform, residual, y)[0], dy.dtype),)
+        return (cast(self.dense_pool.transpose(platform, residual, y)[0], dy.dtype),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,18 +164,18 @@ class FractionalMax(FractionalOp):
     ties: TieOrder = "first"
 
     @property
-    def pool(self) -> SelectPool:
+    def dense_pool(self) -> SelectPool:
         return SelectPool(self.window, "max", self.ties)
 
     def value(self, platform: Platform, x: Array, *samples: Array) -> Array:
         y = slices.materialise(
-            barrier_of(platform), functools.partial(self.pool.value, platform), x
+            barrier_of(platform), functools.partial(self.dense_pool.value, platform), x
         )
         return self._gather_starts(platform, self.starts(samples), y)
 
     def primal(self, platform: Platform, x: Array, *samples: Array) -> tuple[Array, Residual]:
         starts = self.starts(samples)
-        y, tap = self.pool.primal(platform, x)
+        y, tap = self.dense_pool.primal(platform, x)
         return self._gather_starts(platform, starts, y), (tap, starts)
 
     def position(self, residual: tuple[Array, tuple[Array, ...]]) -> Array:
@@ -187,7 +187,7 @@ class FractionalMax(FractionalOp):
 
     def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         tap, starts = residual
-        pool_linear = functools.partial(self.pool.linear, platform, tap)
+        pool_linear = functools.partial(self.dense_pool.linear, platform, tap)
         y = slices.materialise(barrier_of(platform), pool_linear, x_dot)
         return self._gather_starts(platform, starts, y)
 
@@ -204,12 +204,12 @@ class FractionalMean(FractionalOp):
     linear_in_x = True
 
     @property
-    def pool(self) -> SumPool:
+    def dense_pool(self) -> SumPool:
         return SumPool(self.window, "counted")
 
     def linear(self, platform: Platform, samples: tuple[Array, ...], x: Array) -> Array:
         wide_x = cast(x, accumulator_dtype(x.dtype))
-        pool_linear = functools.partial(self.pool.linear, platform, ())
+        pool_linear = functools.partial(self.dense_pool.linear, platform, ())
         y = slices.materialise(barrier_of(platform), pool_linear, wide_x)
         return cast(self._gather_starts(platform, self.starts(samples), y), x.dtype)
 

@@ -84,7 +84,7 @@ class Op:
     def saved_residual(self, y: Array, *args: Array) -> Residual:
         """The residual if it consists of arguments and the output y (`linear_in_x` or `saves_arguments`).
 
-        Second derivatives of an op with `saves_arguments` need `has_differentiable_residual`.
+        Second derivatives need `has_differentiable_residual`, unless the linear map selects elements of x.
         """
         return args[self.num_inputs :]
 

@@ -55,7 +55,7 @@ class StochasticPool(TapResidualPool):
         def draw_target(x: Array, random_numbers: Array) -> tuple[Array, Array]:
             zeros = lax.full_like(random_numbers, 0)
             total, part = fold_taps(window, platform, add_weight, [zeros, zeros], x)
-            # Threshold finfo.max draws the first infinite weight, as later intervals begin at inf; inf draws a NaN.
+            # The last tap with `weight_before <= target` is drawn: for finfo.max the first inf, for inf the first NaN.
             target = random_numbers * jnp.where(jnp.isinf(total), part, total)
             target = jnp.where(jnp.isinf(part), limit, jnp.where(jnp.isnan(part), np.inf, target))
             return target, jnp.where(jnp.isinf(total), weight_scale, 1)

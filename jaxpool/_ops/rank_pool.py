@@ -177,7 +177,7 @@ class RankPool(TapResidualPool):
 class RankReduction(Reduction):
     """The element of `rank` in sorted order over whole axes, with an optional mask.
 
-    Residual with ties "split": one bit per element. Saving x would often keep a temporary cast of x in memory.
+    Residual with ties "split": one bit per element of x. Saving x would often keep a temporary cast of x in memory.
     """
 
     rank: plans.Rank = "higher"  # a position in sorted order, or the lower or higher median

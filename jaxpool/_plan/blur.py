@@ -17,7 +17,7 @@ from jaxpool._plan.problem import (
 from jaxpool._plan.tuning import TUNING
 
 
-def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
+def pass_windows(window: Window, platform: Platform) -> tuple[Window, ...]:
     """The windows of a binomial blur, one per pass over the array, each over a group of axes.
 
     Axes whose strides shrink the array most come first. Array sizes do not affect the order, so shards round like the
@@ -43,8 +43,8 @@ def copies_only_ends(problem: Problem) -> bool:
     tuning, window = problem.tuning, problem.window
     is_large = tuning.min_region_bytes <= nbytes(problem.shape, problem.bits) < math.inf
     padding_is_short = all(max(dim.low, dim.used_high) < dim.size for dim in window.dims)
-    groups = blur_groups(window, problem.platform)
-    has_few_terms = all(group.size <= tuning.bounds_checked_terms for group in groups)
+    windows = pass_windows(window, problem.platform)
+    has_few_terms = all(window.size <= tuning.bounds_checked_terms for window in windows)
     return is_large and padding_is_short and has_few_terms
 
 

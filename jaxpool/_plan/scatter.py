@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxpool._arguments.sizes import fits_int32
 from jaxpool._plan.problem import ArrayProblem, Platform, Shape, num_elements
@@ -47,8 +47,8 @@ class PartialSums:
     form: Literal["runs", "blocks", "sampled"]
     rows: int
     num_sums: int
-    sample_stride: int = LIMITS.rows_per_sampled_id  # rows per segment id in the sample
-    long_segment_rows: int = LIMITS.min_long_segment_rows  # rows of a long segment, at least
+    sample_stride: ClassVar[int] = LIMITS.rows_per_sampled_id  # rows per segment id in the sample
+    long_segment_rows: ClassVar[int] = LIMITS.min_long_segment_rows  # a long segment, at least
 
 
 @functools.cache

@@ -27,7 +27,7 @@ from jaxpool._plan.problem import (
     row_size,
 )
 
-AxisPhases = tuple[Phases, ...]  # how a pass reads an array, along each axis
+AxisPhases = tuple[Phases, ...]  # along each axis; phase q of n computes positions q, q + n, ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,20 +110,20 @@ def run_on_shards(
 
 
 # A function from the shape of an array to the `Window` over the array
-WindowFn = Callable[[Shape], Window]
+WindowOver = Callable[[Shape], Window]
 
 
-def split_windows(sharding: ArraySharding, shape: Shape, window_fn: WindowFn) -> ShardedWindows:
+def split_windows(sharding: ArraySharding, shape: Shape, window_over: WindowOver) -> ShardedWindows:
     """The windows of a pool over the shards of an array; `shape` is the shape of a shard inside a `shard_map`.
 
     Raises `ArgumentError` if shards would differ in size.
     """
     shape = sharding.global_shape(shape)
-    window, halos = window_fn(shape), []
+    window, halos = window_over(shape), []
     for dim_index, dim in enumerate(window.dims):
         num_shards = sharding.num_shards(dim.axis)
         if dim.size % num_shards or dim.out % num_shards:
-            raise _uneven_shards_error(shape, dim_index, dim, num_shards, window_fn)
+            raise _uneven_shards_error(shape, dim_index, dim, num_shards, window_over)
         if num_shards > 1:
             halos.append(Halo(dim, sharding.mesh_axes[dim.axis], num_shards))
     return ShardedWindows(window, tuple(halos), sharding)
@@ -142,7 +142,7 @@ def sharded_windows(x: Array, window: Window) -> ShardedWindows | None:
     if sharding is None:
         return None
 
-    def window_fn(shape: Shape) -> Window:
+    def window_over(shape: Shape) -> Window:
         if [shape[axis] for axis in window.axes] == list(window.input_shape):
             return window
         return make_window(
@@ -154,18 +154,18 @@ def sharded_windows(x: Array, window: Window) -> ShardedWindows | None:
             axes=window.axes,
         )
 
-    return split_windows(sharding, x.shape, window_fn)
+    return split_windows(sharding, x.shape, window_over)
 
 
 def _uneven_shards_error(
-    shape: Sequence[int], dim_index: int, dim: Axis, num_shards: int, window_fn: WindowFn
+    shape: Sequence[int], dim_index: int, dim: Axis, num_shards: int, window_over: WindowOver
 ) -> ArgumentError:
     """The error for an axis whose shards would differ in size; the message suggests the nearest valid sizes."""
     valid_sizes: list[int] = []
     for size in multiples_near(dim.size, num_shards, 4 * dim.stride):
         new_shape = [*shape[: dim.axis], size, *shape[dim.axis + 1 :]]
         try:
-            out = window_fn(new_shape).dims[dim_index].out
+            out = window_over(new_shape).dims[dim_index].out
         except ArgumentError:
             continue
         same_side = [n for n in valid_sizes if (n < dim.size) == (size < dim.size)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +9,12 @@ from typing import Any
 import jax
 from jax import Array, lax
 
-from jaxpool._api.random import as_prng_key, make_fractional_op
+from jaxpool._api.random import as_prng_key, fractional_axes
 from jaxpool._arguments.arrays import as_jax_array, is_array, is_number, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._ops.apply import apply_with_residual
+from jaxpool._ops.fractional import FractionalMax
 from jaxpool._ops.random_pool import uniform_dtype
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
@@ -145,12 +145,12 @@ def _fractional_max_pool(
         if 0 in output_sizes:
             return args.empty_pool_result(x, num_spatial_dims, output_sizes, return_indices)
         axes = args.spatial_axes(x, num_spatial_dims)
-        op = make_fractional_op(x.shape, window_sizes, output_sizes, axes, samples.dtype.name)
+        dims = fractional_axes(x.shape, window_sizes, output_sizes, axes, samples.dtype.name)
     sample_shape = (*x.shape[: x.ndim - num_spatial_dims], *(1,) * num_spatial_dims)
     samples_by_axis = [samples[..., axis].reshape(sample_shape) for axis in range(num_spatial_dims)]
     # In 2d, PyTorch's first number is for the width.
     ordered_samples = samples_by_axis if num_spatial_dims == 3 else samples_by_axis[::-1]
-    op = dataclasses.replace(op, ties="last_nan")
+    op = FractionalMax(dims, "last_nan")
     y, residual = apply_with_residual(op, x, *ordered_samples)
     return (y, op.position(residual)) if return_indices else y
 

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxpool._geometry.window import make_window
-from jaxpool._plan.blur import blur_groups, blur_layout, copies_only_ends
+from jaxpool._plan.blur import blur_layout, copies_only_ends, pass_windows
 from jaxpool._plan.max_pool import plan_max, plan_scatter
 from jaxpool._plan.problem import ArrayProblem, Problem
 from jaxpool._plan.reduce import plan_folds
@@ -70,7 +70,7 @@ FEW, MANY = CPU.blur_taps_per_element, PORTABLE.max_blur_taps
 )
 def test_axes_of_blur_passes(window, strides, platform, axes):
     given = make_window((1, 200, 200, 200), window, strides, axes=(1, 2, 3)[: len(window)])
-    assert [group.axes for group in blur_groups(given, platform)] == axes
+    assert [group.axes for group in pass_windows(given, platform)] == axes
 
 
 @pytest.mark.parametrize(("taps", "reading"), [(9, "bounded"), (10, "padded")])

@@ -62,10 +62,10 @@ def cast_without_branches(x: Array, dtype: DType) -> Array:
     return lax.bitcast_convert_type(result_bits, jnp.bfloat16)
 
 
-def sum_by_gather_tables(x: Array, axes: Sequence[int], phases_per_axis: Sequence[Phases]) -> Array:
+def sum_by_gather_tables(x: Array, axes: Sequence[int], axis_phases: Sequence[Phases]) -> Array:
     """Sum of the elements that each output position reads, over all axes and phases in one loop."""
     x = prevent_constant_folding(x)
-    for axis, phases in reversed([*zip(axes, phases_per_axis, strict=True)]):
+    for axis, phases in reversed([*zip(axes, axis_phases, strict=True)]):
         parts = []
         for elements, _, exist in gather_tables(phases):
             term = cast(_gather_along_axis(x, axis, elements), accumulator_dtype(x.dtype))
