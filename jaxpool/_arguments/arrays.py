@@ -307,7 +307,9 @@ def as_broadcast_mask(
     """
     if not is_array(where) and not isinstance(where, bool):
         raise not_an_array_error(arg_name, where, "an array of bools")
-    mask = as_jax_array(arg_name, where)
+    is_float = isinstance(where, np.ndarray) and where.dtype.kind in "fc"
+    is_plain_float = is_float and not isinstance(where, np.ma.MaskedArray)
+    mask: Any = where if is_plain_float else as_jax_array(arg_name, where)
     if mask.dtype != jnp.bool_:
         hint = _bool_conversion_hint(arg_name, mask.dtype)
         raise wrong_dtype_error(arg_name, "an array of bools", mask, hint)
