@@ -46,7 +46,9 @@ def _as_promoted_arrays(
         pairs = zip(arg_names, arrays, strict=True)
         values = ", ".join(f"{name}.{attribute}={getattr(x, attribute)}" for name, x in pairs)
         joined_names = "x and y" if arg_names[0] == "x" else "xs"
-        raise ArgumentError(joined_names, rule, xs, hint, shown_value=values) from None
+        raise ArgumentError(
+            joined_names, rule, xs, hint, shown_value=values, must_be_static=False
+        ) from None
     keep = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
     with np.errstate(over="ignore"):  # inside a trace, jax converts Python numbers only here
         arrays = [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)]

@@ -79,7 +79,8 @@ def _as_initial_scalar(initial: Any, dtype: DType) -> Array:
     initial = unwrap_array(initial)
     is_number = isinstance(initial, (bool, int, float))
     if not is_number and not is_array(initial):
-        raise ArgumentError("initial", rule, initial, "Pass a number.", TypeError)
+        hint = "Pass a number."
+        raise ArgumentError("initial", rule, initial, hint, TypeError, must_be_static=False)
     if not is_number and np.ndim(initial):
         hint = "For an array use jaxpool.maximum or jaxpool.minimum on the result."
         raise ArgumentError("initial", rule, np.shape(initial), hint, attribute="shape")

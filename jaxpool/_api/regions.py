@@ -219,7 +219,8 @@ def multilevel_roi_align(
         hint = "Pass a list ordered from fine to coarse."
         raise ArgumentError("features", rule, features, hint, TypeError, shown_value=got)
     if not is_tuple_or_list(features) or not features:
-        raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
+        hint = "One level is [x]."
+        raise ArgumentError("features", rule, features, hint, TypeError, must_be_static=False)
     xs = [as_array(x, "features") for x in features]
     boxes = as_boxes(boxes)
     op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)

@@ -263,11 +263,17 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def checked_float(
-    arg_name: str, value: object, rule: str, hint: str, is_valid: FloatPredicate
+    arg_name: str,
+    value: object,
+    rule: str,
+    hint: str,
+    is_valid: FloatPredicate,
+    *,
+    must_be_static: bool = True,
 ) -> float:
     """`value` as a float. Raises unless `value` is a number for which `is_valid` is True; a bool is not a number."""
     if not is_number(value):
-        raise ArgumentError(arg_name, rule, value, hint, TypeError)
+        raise ArgumentError(arg_name, rule, value, hint, TypeError, must_be_static=must_be_static)
     if math.isnan(value) or not is_valid(float(value)):
         raise ArgumentError(arg_name, rule, value, hint)
     return float(value)
@@ -279,7 +285,7 @@ def as_coefficient(
     """`value` as (number, ()), or (None, (array,)) with the rank of `output_shape`; elements are not checked."""
     if not is_array(value) or isinstance(value, np.generic):
         hint = f"Pass a number, or an array that broadcasts against the output, {output_shape}."
-        return checked_float(arg_name, value, rule, hint, is_valid), ()
+        return checked_float(arg_name, value, rule, hint, is_valid, must_be_static=False), ()
     array = as_jax_array(arg_name, value)
     if not _is_dtype_of_kind(array.dtype, jnp.floating, jnp.integer):
         raise wrong_dtype_error(arg_name, "of floats or integers", array)
@@ -301,7 +307,9 @@ def as_broadcast_mask(
     """
     if not is_array(where) and not isinstance(where, bool):
         raise not_an_array_error(arg_name, where, "an array of bools")
-    mask = as_jax_array(arg_name, where)
+    is_float = isinstance(where, np.ndarray) and where.dtype.kind in "fc"
+    is_plain_float = is_float and not isinstance(where, np.ma.MaskedArray)
+    mask: Any = where if is_plain_float else as_jax_array(arg_name, where)
     if mask.dtype != jnp.bool_:
         hint = _bool_conversion_hint(arg_name, mask.dtype)
         raise wrong_dtype_error(arg_name, "an array of bools", mask, hint)

@@ -4,6 +4,8 @@ The calls are listed in `bad_calls.txt`, one for each rule. Nothing is compiled,
 tracing.
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,7 @@ from tests.support.bad_calls import exception_text, matches_parts, read
 
 MALFORMED_CALLS = read()
 POOLS = pools()
+STATIC_ARGUMENTS = ("window_shape", "axes", "ties", "return_indices", "footprint")  # in the table
 INVALID_NUMBERS = (None, "1", True, 1j, [1.0], 0, np.nan)
 INVALID_FLAGS = (1, None, "yes")
 INVALID_INTS = (0, -1, 1.5, "2", True, (1,) * 9, np.array([1.0, 2.0]))
@@ -84,6 +87,16 @@ INVALID_VALUES = {  # by argument, values that no function accepts
 )
 def test_error_message(call, parts):
     assert matches_parts(exception_text(call), parts)
+
+
+@pytest.mark.parametrize("call", [call for call, _ in MALFORMED_CALLS if ".astype(" not in call])
+def test_arrays_may_be_traced(call):
+    """No message asks for a static array. With NumPy arrays in a call, jnp arrays under jit are traced too."""
+    traced_call = re.sub(r"\bnp\.(zeros|ones|array|full)\(", r"jnp.\1(", call)
+    names = [name for name in ("X", "IMAGES", "AT") if re.search(rf"\b{name}\b", call)]
+    text = exception_text(f"jax.jit(lambda {', '.join(names)}: {traced_call})({', '.join(names)})")
+    static_argument = re.search(r"`(.+)` must be static", text)
+    assert static_argument is None or static_argument[1] in STATIC_ARGUMENTS
 
 
 @pytest.mark.parametrize("name", POOLS)
