@@ -17,6 +17,7 @@ from jaxpool._arguments.sizes import (
     normalise_axis,
 )
 from jaxpool._kernels.dtypes import Kind
+from jaxpool._kernels.slices import reshape_like
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.cumulative import FirstOrLast, RunningExtremum
 
@@ -44,7 +45,7 @@ def _cumulative_op_and_arrays(
         return op, (x,)
     mask = as_broadcast_mask(reset, x.shape, "reset")
     shape = [x.shape[at] if axis == at else size for axis, size in enumerate(mask.shape)]
-    return op, (x, jnp.broadcast_to(mask, shape))
+    return op, (x, reshape_like(jnp.broadcast_to(mask, shape), shape, x))
 
 
 @public
