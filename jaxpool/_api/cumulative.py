@@ -31,7 +31,10 @@ def _cumulative_op_and_arrays(
     ties: FirstOrLast,
     autodiff: Autodiff,
 ) -> tuple[RunningExtremum, tuple[Array, ...]]:
-    """The scan op and its operands: x and, if given, the `reset` mask broadcast to the size of x along `axis`."""
+    """The scan op and its operands: x and, if given, the `reset` mask.
+
+    The mask has the size of x along `axis` and the sharding of x.
+    """
     x = as_array(x)
     checked_axis = normalise_axis(axis, x.ndim, non_int_hint="Reshape x to run along several.")
     (at,) = normalise_reduced_axes(checked_axis, x.shape)
