@@ -17,6 +17,7 @@ from jaxpool._arguments.sizes import (
     normalise_axis,
 )
 from jaxpool._kernels.dtypes import Kind
+from jaxpool._kernels.slices import reshape_like
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.cumulative import FirstOrLast, RunningExtremum
 
@@ -30,7 +31,10 @@ def _cumulative_op_and_arrays(
     ties: FirstOrLast,
     autodiff: Autodiff,
 ) -> tuple[RunningExtremum, tuple[Array, ...]]:
-    """The scan op and its operands: x and, if given, the `reset` mask broadcast to the size of x along `axis`."""
+    """The scan op and its operands: x and, if given, the `reset` mask.
+
+    The mask has the size of x along `axis` and the sharding of x.
+    """
     x = as_array(x)
     checked_axis = normalise_axis(axis, x.ndim, non_int_hint="Reshape x to run along several.")
     (at,) = normalise_reduced_axes(checked_axis, x.shape)
@@ -44,7 +48,7 @@ def _cumulative_op_and_arrays(
         return op, (x,)
     mask = as_broadcast_mask(reset, x.shape, "reset")
     shape = [x.shape[at] if axis == at else size for axis, size in enumerate(mask.shape)]
-    return op, (x, jnp.broadcast_to(mask, shape))
+    return op, (x, reshape_like(jnp.broadcast_to(mask, shape), shape, x))
 
 
 @public

@@ -176,7 +176,11 @@ inlines_calls = jax.make_user_context(False)
 
 
 def materialise(barrier_kind: BarrierKind, kernel: Callable[..., T], *args: Any) -> T:
-    """Evaluate `kernel(*args)` and store each result. With the barrier kind "call", the arguments are also stored."""
+    """Evaluate `kernel(*args)` and store each result. With the barrier kind "call", the arguments are also stored.
+
+    Reshard an argument before the call, not in the kernel. If the kernel all-gathers an argument, XLA for CPU
+    (jax 0.12) may read the argument in another layout than the caller stored, and results are wrong.
+    """
     if barrier_kind == "barrier":
         return lax.optimization_barrier(kernel(*args))
     if barrier_kind == "row-major barrier":

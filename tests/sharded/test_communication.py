@@ -99,3 +99,14 @@ def test_max_unpool_sums_one_number():
     sent = collectives(with_gradient(unpooled), x)
     assert {name for name, _ in sent} <= {"collective-permute", "all-reduce"}
     assert [size for name, size in sent if name == "all-reduce"] == [4]
+
+
+def test_reset_is_gathered_once():
+    """The mask itself, of one byte per element, rather than what every pass of the scan derives from the mask."""
+    mesh = mesh_of((8,), "explicit")
+    x, reset = sharded_ones(mesh, P()), sharded_ones(mesh, P(None, "a")) > 0
+
+    def scanned(x, reset):
+        return with_gradient(lambda x: jaxpool.cummax(x, 1, reset=reset))(x)
+
+    assert collectives(scanned, x, reset) == [("all-gather", reset.nbytes)]
