@@ -30,7 +30,9 @@ from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.reduce_window import in_kernel
 from jaxpool._ops import elementwise
 from jaxpool._ops.apply import apply
-from jaxpool._shards.windowed import select_pool_by_type, sum_pool_by_type
+from jaxpool._ops.select_pool import select_pool
+from jaxpool._ops.sum_pool import sum_pool
+from jaxpool._shards.windowed import pool_by_type, select_pool_of_shard, sum_pool_of_shard
 
 ReportCallback = Callable[[LaxReduction], object]
 Params = dict[str, Any]  # the parameters of a primitive
@@ -85,9 +87,10 @@ class ReductionReplacer:
         inits = [i for i in args[1:] if _init_changes_result(kind, x, i, window.is_padded)]
         with left_to_lax_if_invalid():
             if kind == "sum":
-                y = sum_pool_by_type(window, "not", x)
+                y = pool_by_type(sum_pool, sum_pool_of_shard, window, x, "not")
             else:
-                y = select_pool_by_type(window, cast(Kind, kind), "first", x)
+                pools = select_pool, select_pool_of_shard
+                y = pool_by_type(*pools, window, x, kind, "first")
         for init in inits:
             y = _combine_with_init(kind, y, jnp.asarray(init, x.dtype))
         return y

@@ -24,15 +24,12 @@ from jaxpool._arguments.sizes import (
     is_int,
     normalise_axes,
 )
-from jaxpool._geometry.window import Window, WindowArguments
-from jaxpool._kernels.dtypes import TieOrder, Ties
-from jaxpool._kernels.positions import input_position_of_tap
-from jaxpool._kernels.slices import reshape_like
+from jaxpool._geometry.window import WindowArguments
+from jaxpool._kernels.dtypes import Ties
+from jaxpool._kernels.slices import reshard_like
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.select_pool import select_pool_with_tap
+from jaxpool._ops.select_pool import max_pool_with_position
 from jaxpool._ops.unpool import Unpool
-from jaxpool._shards.halo import ShardedWindows
-from jaxpool._shards.split import run_on_shards
 from jaxpool._shards.unpool import unpool
 from jaxpool._shards.windowed import max_pool_with_position_of_shard
 
@@ -84,21 +81,8 @@ def max_pool_with_argmax(
     arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
     checked = check_input(x, arguments, ties=ties, autodiff=autodiff)
     check_fits_int32_indices("x", checked.window.input_shape)
-    return max_pool_with_position(checked.window, checked.shards, ties, checked.x, autodiff)
-
-
-def max_pool_with_position(
-    window: Window,
-    shards: ShardedWindows | None,
-    ties: Ties | TieOrder,
-    x: Array,
-    autodiff: Autodiff = "jvp",
-) -> tuple[Array, Array]:
-    """The max pool, and the flat position of each maximum; the first position if `ties` is "split"."""
-    if shards is not None:
-        return run_on_shards(max_pool_with_position_of_shard, shards, x, ties, autodiff=autodiff)
-    y, tap = select_pool_with_tap(window, "max", ties, x, autodiff)
-    return y, input_position_of_tap(tap, window)
+    pools = max_pool_with_position, max_pool_with_position_of_shard
+    return checked.run(*pools, checked.x, ties, autodiff=autodiff)
 
 
 @public
@@ -153,7 +137,7 @@ def max_unpool(
         "Pass the indices that max_pool_with_argmax returned with y, and the sizes that it pooled."
     )
     positions = as_integer_array("indices", indices, y.shape, math.prod(sizes), hint, "y")
-    positions = reshape_like(positions, y.shape, y)
+    positions = reshard_like(positions, y)
     sharding = sharding_from_type(y)
     if sharding:
         values = concrete_values(indices)

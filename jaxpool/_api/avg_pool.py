@@ -7,16 +7,15 @@ from typing import Literal
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.windowed import PoolInput, check_input
+from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, checked_float, wrong_dtype_error
 from jaxpool._arguments.decorator import adds_e8m0fnu_in_float32, public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, check_bool
 from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels import dtypes
-from jaxpool._ops.apply import Autodiff, apply
+from jaxpool._ops import sum_pool as ops
+from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import fill_masked, masked_mean
-from jaxpool._ops.sum_pool import Divisor, SumPool
-from jaxpool._shards.split import run_on_shards
 from jaxpool._shards.windowed import sum_pool_of_shard
 
 
@@ -64,14 +63,7 @@ def sum_pool(
         raise wrong_dtype_error("x", rule, x, hint)
     mask = checked.checked_mask(where)
     x = x if mask is None else fill_masked(x, mask, 0)
-    return _sum_pool(checked, x, "not", autodiff)
-
-
-def _sum_pool(checked: PoolInput, x: Array, divisor: Divisor, autodiff: Autodiff) -> Array:
-    """The sum over each window of x, divided as `SumPool` does."""
-    if checked.shards is not None:
-        return run_on_shards(sum_pool_of_shard, checked.shards, x, divisor, autodiff=autodiff)
-    return apply(SumPool(checked.window, divisor), x, autodiff=autodiff)
+    return checked.run(ops.sum_pool, sum_pool_of_shard, x, "not", autodiff=autodiff)
 
 
 def check_divisor(
@@ -141,7 +133,7 @@ def avg_pool(
     divisor_rule = check_divisor(divisor, count_include_pad, sum_dtype)
     mask = checked.checked_mask(where)
     if mask is not None and divisor_rule == "real":
-        op = SumPool(checked.window)
+        op = ops.SumPool(checked.window)
         return checked.apply(masked_mean, op, x, mask=mask, autodiff=autodiff)
     x = x if mask is None else fill_masked(x, mask, 0)
-    return _sum_pool(checked, x, divisor_rule, autodiff)
+    return checked.run(ops.sum_pool, sum_pool_of_shard, x, divisor_rule, autodiff=autodiff)

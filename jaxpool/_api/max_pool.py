@@ -13,7 +13,6 @@ from jaxpool._kernels.dtypes import Kind, Ties
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import MaskedSelect, masked_extremum
 from jaxpool._ops.select_pool import select_pool
-from jaxpool._shards.split import run_on_shards
 from jaxpool._shards.windowed import select_pool_of_shard
 
 
@@ -32,11 +31,7 @@ def max_or_min_pool(
     if mask is not None:
         op = MaskedSelect(checked.window, kind, ties)
         return checked.apply(masked_extremum, op, checked.x, mask=mask, autodiff=autodiff)
-    if checked.shards is not None:
-        return run_on_shards(
-            select_pool_of_shard, checked.shards, checked.x, kind, ties, autodiff=autodiff
-        )
-    return select_pool(checked.window, kind, ties, checked.x, autodiff)
+    return checked.run(select_pool, select_pool_of_shard, checked.x, kind, ties, autodiff=autodiff)
 
 
 @public

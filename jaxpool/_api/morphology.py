@@ -15,7 +15,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
 from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels.dtypes import Kind, Ties, is_float
-from jaxpool._kernels.slices import reshape_like
+from jaxpool._kernels.slices import reshard_like
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.morphology import Morphology
 
@@ -132,7 +132,7 @@ def _dilate_or_erode(
     checked = check_input(x, arguments, ties=ties, autodiff=autodiff)
     channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
     weights_shape = (math.prod(window_shape), *channel_shape)
-    weights = reshape_like(kernel.astype(x.dtype), weights_shape, x)
+    weights = reshard_like(kernel.astype(x.dtype), x, weights_shape)
     window = checked.window
     op = Morphology(window, ties, range(window.size), kind, channel_axis)
     return checked.apply(apply, op, x, weights, autodiff=autodiff)

@@ -10,12 +10,11 @@ from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import ArrayArgument
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, check_choice
-from jaxpool._geometry.window import WindowArguments
+from jaxpool._geometry.window import Window, WindowArguments
 from jaxpool._kernels.dtypes import Kind, reduction_identity
 from jaxpool._ops.apply import apply
 from jaxpool._ops.select_pool import CentreMask, LocalExtremumMask, is_centre
 from jaxpool._shards.halo import ShardedWindows
-from jaxpool._shards.split import run_on_shards
 from jaxpool._shards.windowed import select_pool_with_tap_of_shard
 
 PeakTies = Literal["first", "last", "all"]
@@ -27,9 +26,12 @@ def _mark_local_extrema(
 ) -> Array:
     checked = check_input(x, WindowArguments(window_shape, padding="SAME", axes=axes))
     check_choice("ties", ties, PEAK_TIES)
-    if checked.shards is not None:
-        return run_on_shards(_local_extrema_of_shard, checked.shards, checked.x, kind, ties)
-    x, window = lax.stop_gradient(checked.x), checked.window
+    x = lax.stop_gradient(checked.x)
+    return checked.run(_local_extrema, _local_extrema_of_shard, x, kind, ties)
+
+
+def _local_extrema(window: Window, kind: Kind, ties: PeakTies, x: Array) -> Array:
+    """True for elements of x that are the extremum of their window."""
     if ties == "all":
         return apply(LocalExtremumMask(window, kind), x)
     return apply(CentreMask(window, kind, ties), x)
@@ -37,7 +39,6 @@ def _mark_local_extrema(
 
 def _local_extrema_of_shard(windows: ShardedWindows, kind: Kind, ties: PeakTies, x: Array) -> Array:
     """True for elements of the shard x that are the extremum of their window."""
-    x = lax.stop_gradient(x)
     if ties == "all":
         op = LocalExtremumMask(windows.extended_window, kind)
         return apply(op, windows.extend(x, reduction_identity(x.dtype, kind)))

@@ -35,7 +35,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, mean_dtype
-from jaxpool._kernels.slices import reshape_like
+from jaxpool._kernels.slices import reshard_like
 from jaxpool._ops.apply import apply
 from jaxpool._ops.expected_value_pool import ExpectedValuePool
 from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
@@ -153,7 +153,7 @@ def _fractional_pool(
     samples = _uniform(replicated(key), (len(op.dims), *random_shape), uniform_dtype(x.dtype))
     x = x if op_type is FractionalMax else as_float(x)
     if sharding is None:
-        return apply(op, x, *[reshape_like(u, u.shape, x) for u in samples])
+        return apply(op, x, *[reshard_like(u, x) for u in samples])
     local_samples = map(sharding.local_shard, samples)
     return on_shards(apply, sharding, x, *local_samples, settings=(op,))
 

@@ -16,7 +16,6 @@ from jaxpool._ops.masked import fill_masked, masked_soft
 from jaxpool._ops.power_pool import MeanPool, norm
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
-from jaxpool._shards.split import run_on_shards
 from jaxpool._shards.windowed import norm_pool_of_shard
 
 
@@ -72,9 +71,7 @@ def lp_pool(
     mask = checked.checked_mask(where)
     x = dtypes.as_float(checked.x)
     x = x if mask is None else fill_masked(x, mask, 0)
-    if checked.shards is not None:
-        return run_on_shards(norm_pool_of_shard, checked.shards, x, exponent)
-    return norm(checked.window, exponent, x)
+    return checked.run(norm, norm_pool_of_shard, x, exponent)
 
 
 @public

@@ -18,10 +18,10 @@ from jaxpool._arguments.sharding import sharding_from_type
 from jaxpool._arguments.sizes import Size, check_choice
 from jaxpool._geometry.window import Window, WindowArguments, check_int32_positions
 from jaxpool._kernels.dtypes import Ties
-from jaxpool._kernels.slices import reshape_like
+from jaxpool._kernels.slices import reshard_like
 from jaxpool._ops.apply import Autodiff
 from jaxpool._shards.halo import ShardedWindows, pool_with_halo
-from jaxpool._shards.split import on_shards, split_windows
+from jaxpool._shards.split import R, on_shards, run_on_shards, split_windows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,7 +50,20 @@ class PoolInput:
         mask = as_broadcast_mask(where, x.shape, output_shape=self.output_shape)
         pairs = enumerate(zip(x.shape, mask.shape, strict=True))
         shape = [x_size if axis in window.axes else size for axis, (x_size, size) in pairs]
-        return reshape_like(jnp.broadcast_to(mask, shape), shape, x)
+        return reshard_like(jnp.broadcast_to(mask, shape), x)
+
+    def run(
+        self,
+        pool: Callable[..., R],
+        pool_of_shard: Callable[..., R],
+        x: Array,
+        *settings: object,
+        **kwargs: Any,
+    ) -> R:
+        """Call `pool(window, *settings, x)`, or `pool_of_shard(windows, *settings, x)` on each shard of a sharded x."""
+        if self.shards is None:
+            return pool(self.window, *settings, x, **kwargs)
+        return run_on_shards(pool_of_shard, self.shards, x, *settings, **kwargs)
 
     def apply(
         self,
@@ -65,13 +78,12 @@ class PoolInput:
 
         `op` has an attribute `window`. `operands` broadcast against x. `kwargs` may set `autodiff`.
         """
-        operands = operands if mask is None else (mask, *operands)
+        masks = () if mask is None else (mask,)
         if self.shards is None:
-            operands = tuple(reshape_like(y, y.shape, x) for y in operands)
-            return pool(op, x, *operands, **kwargs)
+            return pool(op, x, *masks, *[reshard_like(y, x) for y in operands], **kwargs)
         settings = self.shards, pool, op, mask is not None
         return on_shards(
-            pool_with_halo, self.shards.sharding, x, *operands, settings=settings, **kwargs
+            pool_with_halo, self.shards.sharding, x, *masks, *operands, settings=settings, **kwargs
         )
 
 

@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
-from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import AdaptiveWindow, Axis, Window, replace_sizes
 from jaxpool._kernels import dtypes, slices
@@ -49,49 +48,22 @@ def scaled_floor_division(
 ) -> IntArray:
     """`(factor * numerator + addend) // denominator` in int32, without overflow, for factors below `num_values`.
 
-    With `factor = block_length * q + r`, a table has the quotient and the remainder of `q * block_length * numerator`.
-    A table that is too long for a constant is replaced by a long division.
+    `addend` is below `denominator`. With `factor = 2**16 * high + low`, one table per digit has the quotient and the
+    remainder of the product of the digit; two remainders add up to a uint32.
     """
     if isinstance(factor, np.ndarray):
         return ((factor.astype(np.int64) * numerator + addend) // denominator).astype(np.int32)
-    max_product = np.iinfo(np.int32).max - 2 * denominator
-    block_length = min(num_values, max_product // numerator)
-    if block_length == num_values:
+    if num_values <= (np.iinfo(np.int32).max - 2 * denominator) // numerator:
         return (factor * numerator + addend) // denominator
-    if block_length <= 0 or not is_constant_table(-(-num_values // block_length)):
-        return _binary_long_division(factor, numerator, denominator, addend)
-    products = np.arange(0, num_values, block_length) * numerator
-    q = factor // block_length
-    whole, rest = (
-        jnp.take(jnp.asarray(part, np.int32), q, mode="clip")
-        for part in np.divmod(products, denominator)
-    )
-    r = factor - q * block_length
-    return whole + (rest + r * numerator + addend) // denominator
-
-
-def _binary_long_division(factor: Array, numerator: int, denominator: int, addend: int) -> Array:
-    """`scaled_floor_division` by binary long division, one bit of `factor` per loop step.
-
-    The denominator is below 2**31, so twice a remainder of the division fits in uint32.
-    """
-    q_step, r_step = (np.uint32(part) for part in divmod(numerator, denominator))
-    bits, divisor = factor.astype(np.uint32), np.uint32(denominator)
-
-    def add_and_carry(quotient: Array, remainder: Array, term: ArrayLike) -> tuple[Array, Array]:
-        remainder = remainder + term
-        carry = (remainder >= divisor).astype(np.uint32)
-        return quotient + carry, remainder - carry * divisor
-
-    def divide_one_bit(bit_index: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        quotient, remainder = state
-        bit = (bits >> (np.uint32(31) - bit_index.astype(np.uint32))) & np.uint32(1)
-        quotient, remainder = add_and_carry(quotient * np.uint32(2), remainder, remainder)
-        return add_and_carry(quotient + bit * q_step, remainder, bit * r_step)
-
-    zero = bits * np.uint32(0)
-    quotient, remainder = lax.fori_loop(np.int32(0), np.int32(32), divide_one_bit, (zero, zero))
-    return add_and_carry(quotient, remainder, np.uint32(addend))[0].astype(np.int32)
+    quotient, remainder, divisor = np.uint32(0), np.uint32(addend), np.uint32(denominator)
+    for shift in (16, 0):
+        products = np.arange(min(num_values >> shift, 0xFFFF) + 1) * (numerator << shift)
+        tables = (part.astype(np.uint32) for part in np.divmod(products, denominator))
+        digit = (factor >> shift) & 0xFFFF
+        whole, rest = (jnp.take(jnp.asarray(table), digit, mode="clip") for table in tables)
+        carry = (remainder + rest >= divisor).astype(np.uint32)
+        quotient, remainder = quotient + whole + carry, remainder + rest - carry * divisor
+    return quotient.astype(np.int32)
 
 
 def window_starts(dim: Axis) -> IntArray:

@@ -136,8 +136,9 @@ def broadcast_like(value: ArrayLike, like: Array) -> Array:
     return reshard(y, like_sharding) if has_spec and sharding.spec != like_sharding.spec else y
 
 
-def reshape_like(y: Array, shape: Sequence[int], like: Array) -> Array:
+def reshard_like(y: Array, like: Array, shape: Sequence[int] | None = None) -> Array:
     """Reshape y to `shape`, which broadcasts against `like` or has more leading axes, and reshard y like `like`."""
+    shape = y.shape if shape is None else shape
     like_sharding = jax.typeof(like).sharding
     shardings = [each for each in (like_sharding, jax.typeof(y).sharding) if any(each.spec)]
     if not shardings:

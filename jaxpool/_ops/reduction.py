@@ -189,7 +189,7 @@ def reduce_axes(
     """The maximum, minimum or mean over distinct non-negative `axes`, as in `max_or_min`."""
     if kind != "mean":
         return max_or_min(x, axes, kind, ties, autodiff, keepdims, where)
-    mask = () if where is None else (slices.reshape_like(where, where.shape, x),)
+    mask = () if where is None else (slices.reshard_like(where, x),)
     op = MeanReduction(axes, tuple(x.shape[axis] for axis in axes))
     y = apply(op, as_float(x), *mask, autodiff=autodiff)
     return y if keepdims else lax.squeeze(y, axes)

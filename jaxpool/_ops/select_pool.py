@@ -19,6 +19,7 @@ from jaxpool._kernels.dtypes import (
     reduction_identity,
     to_comparison_dtype,
 )
+from jaxpool._kernels.positions import input_position_of_tap
 from jaxpool._kernels.select import is_centre_selected, pick, route, select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter, shared_window_extrema
 from jaxpool._kernels.slices import Ints, materialise, store_arguments
@@ -218,3 +219,11 @@ def select_pool_with_tap(
         _, tap = select_pool_with_tap(window, kind, "first", lax.stop_gradient(x), autodiff)
         return select_pool(window, kind, "split", x, autodiff), tap
     return apply_with_residual(SelectPool(window, kind, ties), x, autodiff=autodiff)
+
+
+def max_pool_with_position(
+    window: Window, ties: Ties | TieOrder, x: Array, autodiff: Autodiff = "jvp"
+) -> tuple[Array, Array]:
+    """The max pool of x, and the flat position of each maximum; the first position if `ties` is "split"."""
+    y, tap = select_pool_with_tap(window, "max", ties, x, autodiff)
+    return y, input_position_of_tap(tap, window)

@@ -14,6 +14,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator_dtype, cast
 from jaxpool._kernels.positions import CountKind, counts_along
 from jaxpool._kernels.sums import Epilogue, window_sum, window_sum_transpose
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
@@ -95,3 +96,8 @@ class SumPool(Op):
         if kind == "counted" or kind == "real":
             return constant_count(self.window, kind) is not None
         return not counts
+
+
+def sum_pool(window: Window, divisor: Divisor, x: Array, autodiff: Autodiff = "jvp") -> Array:
+    """The sum over each window of x, divided as `SumPool` does."""
+    return apply(SumPool(window, divisor), x, autodiff=autodiff)

@@ -11,6 +11,7 @@ an average. For these three results, the op takes an additional array that depen
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from jax import Array, lax
@@ -28,7 +29,7 @@ from jaxpool._kernels.positions import (
 from jaxpool._kernels.select import edge_taps_inside
 from jaxpool._kernels.slices import outer_broadcast
 from jaxpool._kernels.split_ties import bits_of_taps_inside
-from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
+from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool._ops.power_pool import norm
 from jaxpool._ops.select_pool import (
     FindTiesPool,
@@ -37,37 +38,29 @@ from jaxpool._ops.select_pool import (
     select_pool,
     select_pool_with_tap,
 )
-from jaxpool._ops.sum_pool import Divisor, SumPool, constant_count
+from jaxpool._ops.sum_pool import Divisor, SumPool, constant_count, sum_pool
 from jaxpool._plan.max_pool import saves_tie_bits
 from jaxpool._shards.halo import ShardedWindows
-from jaxpool._shards.split import run_on_shards, sharded_windows
+from jaxpool._shards.split import R, run_on_shards, sharded_windows
 from jaxpool._shards.strips import StripPool, fetch_halos
 
 
 def select_pool_of_shard(
-    windows: ShardedWindows,
-    kind: Kind,
-    ties: Ties | TieOrder,
-    x: Array,
-    autodiff: Autodiff = "jvp",
+    windows: ShardedWindows, kind: Kind, ties: Ties | TieOrder, x: Array
 ) -> Array:
     """The max or min pool of the shard x and its halo."""
     if windows.strips == ():
-        return select_pool(windows.local_window, kind, ties, x, autodiff)
+        return select_pool(windows.local_window, kind, ties, x)
     op, *args = _select_op_and_args(windows, kind, ties, x)
     return apply(op, *args)
 
 
 def select_pool_with_tap_of_shard(
-    windows: ShardedWindows,
-    kind: Kind,
-    ties: Ties | TieOrder,
-    x: Array,
-    autodiff: Autodiff = "jvp",
+    windows: ShardedWindows, kind: Kind, ties: Ties | TieOrder, x: Array
 ) -> tuple[Array, Array]:
     """The max or min pool, and the tap of each selected element; of the first element if `ties` is "split"."""
     if windows.strips == ():
-        return select_pool_with_tap(windows.local_window, kind, ties, x, autodiff)
+        return select_pool_with_tap(windows.local_window, kind, ties, x)
     if ties == "split":
         _, tap = select_pool_with_tap_of_shard(windows, kind, "first", lax.stop_gradient(x))
         return select_pool_of_shard(windows, kind, "split", x), tap
@@ -76,10 +69,10 @@ def select_pool_with_tap_of_shard(
 
 
 def max_pool_with_position_of_shard(
-    windows: ShardedWindows, ties: Ties | TieOrder, x: Array, autodiff: Autodiff = "jvp"
+    windows: ShardedWindows, ties: Ties | TieOrder, x: Array
 ) -> tuple[Array, Array]:
     """The max pool, and each maximum's flat position in the global array: the first position if `ties` is "split"."""
-    y, tap = select_pool_with_tap_of_shard(windows, "max", ties, x, autodiff)
+    y, tap = select_pool_with_tap_of_shard(windows, "max", ties, x)
     if not windows.halos:
         return y, input_position_of_tap(tap, windows.window)
     pairs = zip(windows.window_starts(), windows.window.axes, strict=True)
@@ -87,12 +80,10 @@ def max_pool_with_position_of_shard(
     return y, flat_position_of_tap(tap, windows.window, starts)
 
 
-def sum_pool_of_shard(
-    windows: ShardedWindows, divisor: Divisor, x: Array, autodiff: Autodiff = "jvp"
-) -> Array:
+def sum_pool_of_shard(windows: ShardedWindows, divisor: Divisor, x: Array) -> Array:
     """The sum over each window, divided as `SumPool` does; counts are of elements of the global array."""
     if windows.strips == ():
-        return apply(SumPool(windows.local_window, divisor), x, autodiff=autodiff)
+        return sum_pool(windows.local_window, divisor, x)
     if divisor in ("counted", "real"):
         common_count = constant_count(windows.window, divisor)
         if common_count is None:
@@ -108,23 +99,21 @@ def norm_pool_of_shard(windows: ShardedWindows, p: float, x: Array) -> Array:
     return norm(windows.extended_window, p, windows.extend(x, 0))
 
 
-def select_pool_by_type(window: Window, kind: Kind, ties: Ties | TieOrder, x: Array) -> Array:
-    """The max or min pool of x, run on the shards of x if its type is sharded.
+def pool_by_type(
+    pool: Callable[..., R],
+    pool_of_shard: Callable[..., R],
+    window: Window,
+    x: Array,
+    *settings: object,
+) -> R:
+    """Call `pool(window, *settings, x)`, or `pool_of_shard(windows, *settings, x)` on each shard of a sharded x.
 
     Raises `ArgumentError` if the shards would differ in size.
     """
     windows = sharded_windows(x, window)
     if windows is None:
-        return select_pool(window, kind, ties, x)
-    return run_on_shards(select_pool_of_shard, windows, x, kind, ties)
-
-
-def sum_pool_by_type(window: Window, divisor: Divisor, x: Array) -> Array:
-    """The sum over each window of x, divided as `SumPool` does; otherwise like `select_pool_by_type`."""
-    windows = sharded_windows(x, window)
-    if windows is None:
-        return apply(SumPool(window, divisor), x)
-    return run_on_shards(sum_pool_of_shard, windows, x, divisor)
+        return pool(window, *settings, x)
+    return run_on_shards(pool_of_shard, windows, x, *settings)
 
 
 def _op_and_args_with_halo(

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -31,8 +31,9 @@ from jaxpool._arguments.arrays import as_weakly_typed
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.dtypes import Kind
-from jaxpool._shards.windowed import select_pool_by_type, sum_pool_by_type
+from jaxpool._ops.select_pool import select_pool
+from jaxpool._ops.sum_pool import sum_pool
+from jaxpool._shards.windowed import pool_by_type, select_pool_of_shard, sum_pool_of_shard
 
 DivisorRule = Literal["not", "counted", "real"]
 
@@ -95,9 +96,10 @@ def pool_with_one_op(
     x = x.astype(reduction.dtype)
     try:
         if reduction.kind == "sum":
-            y = sum_pool_by_type(window, divisor_rule, x)
+            y = pool_by_type(sum_pool, sum_pool_of_shard, window, x, divisor_rule)
         else:
-            y = select_pool_by_type(window, cast(Kind, reduction.kind), "first", x)
+            pools = select_pool, select_pool_of_shard
+            y = pool_by_type(*pools, window, x, reduction.kind, "first")
     except ArgumentError:  # shards of unequal sizes
         return None
     return as_weakly_typed(y) if reduction.weak_type else y

@@ -12,14 +12,19 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.argmax import max_pool_with_position
 from jaxpool._arguments.arrays import as_real_array, is_array, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, is_int, is_tuple_or_list
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
-from jaxpool._shards.split import sharded_windows
-from jaxpool._shards.windowed import select_pool_by_type, sum_pool_by_type
+from jaxpool._ops.select_pool import max_pool_with_position, select_pool
+from jaxpool._ops.sum_pool import Divisor, sum_pool
+from jaxpool._shards.windowed import (
+    max_pool_with_position_of_shard,
+    pool_by_type,
+    select_pool_of_shard,
+    sum_pool_of_shard,
+)
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import (
     FLOAT_DTYPES,
@@ -86,17 +91,22 @@ def _max_pool(
             check_fits_int32_indices("input", window.input_shape)
     if not return_indices:
         return _max_of_windows(x, window)
-    return max_pool_with_position(window, sharded_windows(x, window), "last_nan", x)
+    pools = max_pool_with_position, max_pool_with_position_of_shard
+    return pool_by_type(*pools, window, x, "last_nan")
 
 
 def _max_of_windows(x: Array, window: Window) -> Array:
     """The largest element of each window. The first tied element or the last NaN is selected, as in PyTorch."""
-    return select_pool_by_type(window, "max", "last_nan", x)
+    return pool_by_type(select_pool, select_pool_of_shard, window, x, "max", "last_nan")
 
 
 max_pool1d = make_pool(1, _max_pool, _MAX_POOL_DOC)
 max_pool2d = make_pool(2, _max_pool, _MAX_POOL_DOC)
 max_pool3d = make_pool(3, _max_pool, _MAX_POOL_DOC)
+
+
+def _sum_of_windows(x: Array, window: Window, divisor: Divisor) -> Array:
+    return pool_by_type(sum_pool, sum_pool_of_shard, window, x, divisor)
 
 
 def _divisor_rule(divisor: Any, count_include_pad: Any) -> Any:
@@ -164,8 +174,8 @@ def _avg_pool(
             raise ArgumentError("kernel_size", rule, kernel_size, hint)
         divisor = _divisor_rule(divisor_override, count_include_pad)
         if x.dtype in FLOAT_DTYPES:
-            return sum_pool_by_type(window, divisor, x)
-        return jnp.trunc(sum_pool_by_type(window, divisor, x.astype(jnp.float64))).astype(x.dtype)
+            return _sum_of_windows(x, window, divisor)
+        return jnp.trunc(_sum_of_windows(x.astype(jnp.float64), window, divisor)).astype(x.dtype)
 
 
 def _avg_pool1d(
@@ -275,7 +285,7 @@ def _lp_pool(
     wide_x = x.astype(dtypes.accumulator_dtype(dtype))
     with np.errstate(over="ignore"):  # a large norm becomes infinite
         powers = wide_x**norm
-    total = sum_pool_by_type(window, "not", powers)
+    total = _sum_of_windows(powers, window, "not")
     is_zero = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
     root = jnp.where(is_zero, 1, total) ** (1 / norm)
     return jnp.where(is_zero, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)

@@ -175,7 +175,7 @@ FRACTIONS += [(12_345, 2**31 - 1), (2**31 - 1, 1_234_567), (5, 7), (10**7, 63), 
 
 @pytest.mark.parametrize(("numerator", "denominator"), FRACTIONS)
 def test_floor_division_is_exact(numerator, denominator):
-    """Products of up to 62 bits, divided bit by bit or with a table."""
+    """Products of up to 62 bits, divided with tables."""
     max_index = min(2**31 - 1, (2**31 - 1) * denominator // numerator)
     i = np.unique(np.linspace(0, max_index, 999).astype(np.int64))
     for more in (0, denominator - 1):
@@ -185,7 +185,6 @@ def test_floor_division_is_exact(numerator, denominator):
         constants = i[fits_int32].astype(np.int32)
         numbers = jnp.asarray(constants)
         for each in (
-            positions._binary_long_division(numbers, *fraction),
             positions.scaled_floor_division(numbers, max_index + 1, *fraction),
             positions.scaled_floor_division(constants, max_index + 1, *fraction),
         ):
