@@ -41,10 +41,10 @@ class ScanPlan:
         divisors = [length for length in range(span // 2 + 1, span + 1) if size % length == 0]
         return max(divisors, default=span)
 
-    def unrolled_length(self, size: int, spacing: int) -> int:
-        """Block length for a scan of totals of `spacing` elements that joins all elements of a block in one pass."""
-        length = self.radix if spacing == 1 else 2 * self.radix
-        return size if size <= 2 * length else length
+    @property
+    def totals_block_length(self) -> int:
+        """Block length of totals if `reduces_first`: totals are few, so passes cost more than joins."""
+        return 2 * self.radix
 
 
 def plan_scan(problem: ArrayProblem) -> ScanPlan:

@@ -13,18 +13,24 @@ from jaxpool._plan.tuning import CPU, NEVER, PORTABLE
 
 def test_scan_has_blocks():
     """Blocks are for CPU and GPU, and neither for explicitly sharded arrays nor for symbolic shapes."""
-    sizes = {
+    plans = {
         (platform, shape, sharded): plan_scan(
             ArrayProblem(shape, "float32", platform, is_sharded=sharded)
-        ).min_block_size
+        )
         for platform in ("cpu", "gpu", "tpu")
         for shape in ((4, 1000, 2), (None, 1000, 2), (0, 1000, 2))
         for sharded in (False, True)
     }
-    with_blocks = {case for case, size in sizes.items() if size != NEVER}
+    with_blocks = {case for case, plan in plans.items() if plan.min_block_size != NEVER}
     assert with_blocks == {("cpu", (4, 1000, 2), False), ("gpu", (4, 1000, 2), False)}
-    plan = plan_scan(ArrayProblem((1000, 2), "float32", "tpu"))
-    assert plan.block_length(1000) is None
+    reduced_first = [case for case, plan in plans.items() if plan.reduces_first]
+    assert reduced_first == [("gpu", (4, 1000, 2), False)]
+    assert plans["tpu", (4, 1000, 2), False].block_length(1000) is None
+
+
+def test_partitioned_arrays_are_not_gathered():
+    problem = ArrayProblem((4, 1000, 2), "float32", "gpu", is_partitioned=True)
+    assert not plan_scan(problem).reduces_first
 
 
 @pytest.mark.parametrize(
