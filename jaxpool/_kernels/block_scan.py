@@ -37,8 +37,8 @@ def reduce_then_scan(
 ) -> Any:
     """`Scan.run` in blocks. The first of `arrays` and the result of `join` may be tuples of arrays.
 
-    `join` gets `fill` in place of elements outside a block. If `fill` is None, it gets the element itself, which must
-    not change the result.
+    `join` gets `fill` in place of elements outside a block. If `fill` is None, it gets the first element of the block
+    again, which must not change the result.
     """
     size = jax.tree.leaves(arrays)[0].shape[axis]
     length = min(size, block_length)
@@ -61,36 +61,46 @@ def reduce_then_scan(
         scan = functools.partial(reduce_then_scan, join, fill, totals, axis, plan)
         return scan(plan.totals_block_length, reverse=reverse, spacing=distance)
 
-    def read(arrays: Any, positions: Array, size: int) -> Any:
-        positions = lax.clamp(np.int32(0), positions, np.int32(size - 1))
+    def read(arrays: Any, positions: Array) -> Any:
         return jax.tree.map(lambda x: gather_along_axis(x, axis, positions), arrays)
 
-    def select(is_earlier: IntArray, others: Sequence[Any]) -> list[Any]:
-        """`others` where they precede the elements of `arrays`."""
+    def select(is_earlier: IntArray, others: Any, replacements: Any) -> Any:
+        """`others` where they precede the elements of `arrays`, else `replacements`."""
 
-        def select_leaf(x: Array, other: Array, fill: ArrayLike | None = None) -> Array:
+        def select_leaf(x: Array, replacement: Array) -> Array:
             mask = lax.broadcast_in_dim(jnp.asarray(is_earlier), x.shape, (axis,))
-            return lax.select(mask, other, x if fill is None else lax.full_like(x, fill))
+            return lax.select(mask, x, replacement)
 
-        first = jax.tree.map(functools.partial(select_leaf, fill=fill), arrays[0], others[0])
-        return [first, *map(select_leaf, arrays[1:], others[1:])]
+        return jax.tree.map(select_leaf, others, replacements)
 
     positions = lax.iota(np.int32, size)
+    positions_in_block = lax.rem(
+        np.int32(size - 1) - positions if reverse else positions, np.int32(length)
+    )
     steps = int32_iota(size)[:: -1 if reverse else 1]  # masks are constants, as in `clamped.py`
     steps_in_block = steps % np.int32(length)
+    filled = [] if fill is None else [lax.full_like(arrays[0], fill), *arrays[1:]]
     shifted: list[Any] = []
     offsets: list[int | IntArray] = []
     for offset in range(1, length):
-        others = read(arrays, positions + np.int32(offset if reverse else -offset), size)
-        shifted.append(select(steps_in_block >= offset, others))
+        if fill is None:
+            distances = lax.min(positions_in_block, np.int32(offset))
+            others = read(list(arrays), positions + distances if reverse else positions - distances)
+        else:
+            earlier = positions + np.int32(offset if reverse else -offset)
+            others = read(list(arrays), lax.clamp(np.int32(0), earlier, np.int32(size - 1)))
+            others = select(steps_in_block >= offset, others, filled)
+        shifted.append(others)
         offsets.append(spacing * offset)
     if num_totals:
         x_totals, *extra_totals = materialise(plan.barrier, reduce_blocks, *arrays)
         x_totals = materialise(plan.barrier, scan_totals, x_totals, *extra_totals)
         to_earlier_block = np.int32(length - reduced_start if reverse else -length)
         blocks = lax.div(positions + to_earlier_block, np.int32(length))
-        earlier_totals = read([x_totals, *extra_totals], blocks, num_totals)
-        shifted.append(select(steps >= length, earlier_totals))
+        blocks = lax.clamp(np.int32(0), blocks, np.int32(num_totals - 1))
+        earlier_totals = read([x_totals, *extra_totals], blocks)
+        replacements = shifted[-1] if fill is None else filled
+        shifted.append(select(steps >= length, earlier_totals, replacements))
         distances = np.int32(spacing) * (steps_in_block + np.int32(1))
         ndim = jax.tree.leaves(arrays)[0].ndim
         offsets.append(slices.reshape_along_axis(distances, axis, ndim))

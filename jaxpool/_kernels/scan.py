@@ -194,11 +194,8 @@ def _scan_pairs(
     earlier_wins_ties = (ties == "first") != scan.reverse
 
     def join_pairs(
-        pair: tuple[Array, Array],
-        *num_earlier: Array,
-        shifted: Sequence[Sequence[Any]],
-        offsets: Offsets,
-    ) -> tuple[Array, Array]:
+        pair: Any, *num_earlier: Array, shifted: Sequence[Sequence[Any]], offsets: Offsets
+    ) -> Any:
         for (earlier_pair, *_), offset in zip(shifted, offsets, strict=True):
             best, challenger = to_comparison_dtype(pair[0]), to_comparison_dtype(earlier_pair[0])
             wins = challenger_wins(challenger, best, kind, "last" if earlier_wins_ties else "first")
@@ -207,7 +204,11 @@ def _scan_pairs(
             pair = tuple(map(functools.partial(lax.select, wins), earlier_pair, pair))
         return pair
 
-    return scan.run(join_pairs, None, (x, position), *num_earlier)
+    arrays, plan = ((x, position), *num_earlier), scan.plan
+    y, index = reduce_then_scan(
+        join_pairs, None, arrays, scan.axis, plan, plan.radix, reverse=scan.reverse
+    )
+    return y, index
 
 
 def running_select_with_index(
