@@ -15,9 +15,8 @@ class ScanPlan:
     uses_keys: bool = False  # True to compare floats as order-preserving integers
     # Elements: an axis is cut into blocks of at least this length. Separate passes scan the totals of the blocks.
     min_block_size: float = NEVER
-    reduces_first: bool = (
-        False  # True to compute the totals of blocks first, and to store no scanned block
-    )
+    # True to compute the totals of blocks first, and to store no scanned block
+    reduces_first: bool = False
 
     def pass_distances(self, size: int) -> list[range]:
         """Offsets of the earlier elements that each pass combines with an element, for an axis of length `size`."""
