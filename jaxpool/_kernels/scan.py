@@ -4,7 +4,8 @@ The outputs that selected the same element form a run: they are adjacent, and th
 runs and copies along runs use the same passes and need only the index of the selected elements.
 
 The plan may cut the axis into blocks, which are scanned separately. The totals of the blocks form a shorter axis,
-which is scanned like the axis itself. A last pass joins each element with the total of all earlier blocks:
+which is scanned like the axis itself. A last pass joins each element with the total of all earlier blocks (on GPUs,
+`block_scan.py` computes the totals first):
 
     1 2 0 | 1 3 1 | 0 2 1      scans 1 2 2 | 1 3 3 | 0 2 2, scanned totals 2 3 3, joined 1 2 2 | 2 3 3 | 3 3 3
 """
@@ -64,7 +65,8 @@ class Scan:
         elements are totals of blocks, offsets are multiples of `spacing`, the block length in the original array.
         """
         if self.plan.reduces_first:
-            return reduce_then_scan(join, fill, arrays, self.axis, self.plan, reverse=self.reverse)
+            scan = functools.partial(reduce_then_scan, join, fill, arrays, self.axis, self.plan)
+            return scan(self.plan.radix, reverse=self.reverse)
         size = arrays[0].shape[self.axis]
         block_length = self.plan.block_length(size)
         if block_length is not None:
@@ -185,18 +187,15 @@ def running_max_or_min(x: Array, kind: Kind, scan: Scan, *reset_masks: Array) ->
 def _scan_pairs(
     x: Array, kind: Kind, ties: TieOrder, scan: Scan, *num_earlier: Array
 ) -> tuple[Array, Array]:
-    """Running maximum or minimum and its position, scanned together."""
+    """Running maximum or minimum and the position of the selected element, scanned together."""
     max_index = max(x.shape[scan.axis] - 1, 0)
     position = lax.full_like(x, 0, index_dtype(max_index + 1))
     position += lax.broadcasted_iota(position.dtype, x.shape, scan.axis)
     earlier_wins_ties = (ties == "first") != scan.reverse
 
     def join_pairs(
-        pair: tuple[Array, Array],
-        *num_earlier: Array,
-        shifted: Sequence[Sequence[Any]],
-        offsets: Offsets,
-    ) -> tuple[Array, Array]:
+        pair: Any, *num_earlier: Array, shifted: Sequence[Sequence[Any]], offsets: Offsets
+    ) -> Any:
         for (earlier_pair, *_), offset in zip(shifted, offsets, strict=True):
             best, challenger = to_comparison_dtype(pair[0]), to_comparison_dtype(earlier_pair[0])
             wins = challenger_wins(challenger, best, kind, "last" if earlier_wins_ties else "first")
@@ -205,7 +204,11 @@ def _scan_pairs(
             pair = tuple(map(functools.partial(lax.select, wins), earlier_pair, pair))
         return pair
 
-    return scan.run(join_pairs, None, (x, position), *num_earlier)
+    arrays, plan = ((x, position), *num_earlier), scan.plan
+    y, index = reduce_then_scan(
+        join_pairs, None, arrays, scan.axis, plan, plan.radix, reverse=scan.reverse
+    )
+    return y, index
 
 
 def running_select_with_index(

@@ -1,12 +1,12 @@
 """Reductions over segments of rows. Floats are added in an order that depends only on the segment ids.
 
-XLA for CPU runs the updates of a scatter in order. On other platforms, float rows are sorted by id and added by an
-associative scan that restarts at each segment. Ids are int32. Rows in no segment have other ids.
+XLA for CPU runs the updates of a scatter in order. On other platforms, float rows are sorted by id and added by a scan
+that restarts at each segment. Ids are int32. Rows in no segment have other ids.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -14,7 +14,11 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.typing import ArrayLike
 
+from jaxpool._kernels import slices
+from jaxpool._kernels.block_scan import reduce_then_scan
+from jaxpool._kernels.clamped import gather_along_axis
 from jaxpool._kernels.dtypes import all_true_across_vmap, is_float
+from jaxpool._plan.scan import ScanPlan
 from jaxpool._plan.scatter import PartialSums, plan_partial_sums
 
 # Output row of each row of x, and id of the segment that owns each partial sum.
@@ -71,11 +75,13 @@ def fill_where_masked(x: Array, fill: ArrayLike, *mask: Array) -> Array:
 
 
 def sum_segments(
-    x: Array, segment_ids: Array, segments: Segments, *, scatters_in_order: bool
+    x: Array, segment_ids: Array, segments: Segments, plan: ScanPlan, *, scatters_in_order: bool
 ) -> Array:
     """Sum of the rows of each segment, (segments.count, ...); `scatters_in_order` if scatters add in a fixed order."""
     if scatters_in_order or not is_float(x.dtype):
         return _segment_sums_in_order(x, segment_ids, segments)
+    if plan.reduces_first:
+        return _segment_sums_by_blocks(x, segment_ids, segments, plan)
     if not segments.is_sorted:
         order = jnp.argsort(segment_ids, stable=True)
         x, segment_ids = x[order], segment_ids[order]
@@ -89,6 +95,32 @@ def sum_segments(
     ids = jnp.arange(segments.count, dtype=np.int32)
     last_row = jnp.maximum(jnp.searchsorted(segment_ids, ids, side="right") - 1, 0)
     return jnp.where((segment_ids[last_row] == ids).reshape(like), sums[last_row], 0)
+
+
+def _segment_sums_by_blocks(
+    x: Array, segment_ids: Array, segments: Segments, plan: ScanPlan
+) -> Array:
+    """Sums of segments by a scan of sorted rows. XLA computes its last pass only at the last row of each segment."""
+    row = lax.iota(np.int32, x.shape[0])
+    if not segments.is_sorted:
+        segment_ids, order = lax.sort((segment_ids, row), num_keys=1)
+        x = x.at[order].get(mode="promise_in_bounds", unique_indices=True)
+    last_row = Segments(segments.count, True).reduce(jax.ops.segment_max, row, segment_ids)
+
+    def add_in_segment(
+        x: Array, ids: Array, shifted: Sequence[Sequence[Array]], offsets: Sequence[int]
+    ) -> Array:
+        for other, other_ids in shifted:
+            is_in_segment = slices.broadcast_like(lax.eq(ids, other_ids), x)
+            x = lax.add(x, slices.where_or_zero(is_in_segment, other))
+        return x
+
+    ids_of_rows = lax.expand_dims(segment_ids, range(1, x.ndim))
+    arrays = x, ids_of_rows
+    sums = reduce_then_scan(add_in_segment, 0, arrays, 0, plan, plan.totals_block_length)
+    has_rows = lax.expand_dims(last_row >= 0, range(1, x.ndim))
+    y = gather_along_axis(sums, 0, lax.max(last_row, np.int32(0)))
+    return slices.where_or_zero(slices.broadcast_like(has_rows, y), y)
 
 
 def _segment_sums_in_order(x: Array, segment_ids: Array, segments: Segments) -> Array:

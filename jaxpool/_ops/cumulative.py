@@ -21,7 +21,8 @@ FirstOrLast = Literal["first", "last"]
 
 def _make_scan(platform: Platform, x: Array, axis: int, *, reverse: bool) -> scan.Scan:
     """A cumulative operation (scan) over x along `axis`."""
-    return scan.Scan(axis, reverse, plan_scan(array_problem(x, platform)))
+    plan = plan_scan(array_problem(x, platform), is_last_axis=axis == x.ndim - 1)
+    return scan.Scan(axis, reverse, plan)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,6 +28,7 @@ from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Arrays, Op, Residual, array_problem, is_partitioned
 from jaxpool._plan.problem import Platform, barrier_of
+from jaxpool._plan.scan import plan_scan
 from jaxpool._plan.scatter import counts_ties_in_branch, scatters_to_rows
 from jaxpool._plan.tuning import tuning_of
 
@@ -187,7 +188,9 @@ class SegmentSum(Op):
 def segment_totals(platform: Platform, x: Array, ids: Array, segments: kernels.Segments) -> Array:
     """Sum of the rows of each segment."""
     in_order = tuning_of(platform).has_ordered_scatters
-    return kernels.sum_segments(x, ids, segments, scatters_in_order=in_order)
+    # Also along a single axis, because the other form waits for the host.
+    plan = plan_scan(array_problem(x, platform))
+    return kernels.sum_segments(x, ids, segments, plan, scatters_in_order=in_order)
 
 
 def _divide(x: Array, counts: Array) -> Array:

@@ -15,9 +15,8 @@ class ScanPlan:
     uses_keys: bool = False  # True to compare floats as order-preserving integers
     # Elements: an axis is cut into blocks of at least this length. Separate passes scan the totals of the blocks.
     min_block_size: float = NEVER
-    reduces_first: bool = (
-        False  # True to compute the totals of blocks first, and to store no scanned block
-    )
+    # True to compute the totals of blocks first, and to store no scanned block
+    reduces_first: bool = False
 
     def pass_distances(self, size: int) -> list[range]:
         """Offsets of the earlier elements that each pass combines with an element, for an axis of length `size`."""
@@ -41,19 +40,21 @@ class ScanPlan:
         divisors = [length for length in range(span // 2 + 1, span + 1) if size % length == 0]
         return max(divisors, default=span)
 
-    def unrolled_length(self, size: int, spacing: int) -> int:
-        """Block length for a scan of totals of `spacing` elements that joins all elements of a block in one pass."""
-        length = self.radix if spacing == 1 else 2 * self.radix
-        return size if size <= 2 * length else length
+    @property
+    def totals_block_length(self) -> int:
+        """Block length of totals if `reduces_first`: totals are few, so passes cost more than joins."""
+        return 2 * self.radix
 
 
-def plan_scan(problem: ArrayProblem) -> ScanPlan:
+def plan_scan(problem: ArrayProblem, *, is_last_axis: bool = False) -> ScanPlan:
     """The plan of a running maximum or minimum. An array with a sharding in its type is not cut into blocks."""
     tuning, shape = problem.tuning, problem.shape
     allows_blocks = not problem.is_sharded and None not in shape and num_elements(shape) > 0
     min_block = tuning.min_scan_block_size if allows_blocks else NEVER
-    # XLA would all-reduce the result of a gather along an axis that it partitions.
-    reduces_first = tuning.reduces_before_scan and allows_blocks and not problem.is_partitioned
+    # XLA would all-reduce the result of a gather along an axis that it partitions. Gathers along the last axis load one
+    # number at a time.
+    allows_gathers = not (problem.is_partitioned or is_last_axis)
+    reduces_first = tuning.reduces_before_scan and allows_blocks and allows_gathers
     barrier: BarrierKind = "row-major barrier" if reduces_first else barrier_of(problem.platform)
     return ScanPlan(
         tuning.scan_radix, barrier, tuning.subnormals_are_zero, min_block, reduces_first

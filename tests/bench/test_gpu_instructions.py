@@ -25,6 +25,7 @@ CASES = [
     ("avg_pool(x, (3, 3), (1, 1), 'SAME')", (32, 56, 56, 64), 4, (2.0, 42.7), (3.0, 45.5)),
     ("avg_pool(x, (3, 3), (2, 2), 'SAME')", (32, 56, 56, 64), 2, (1.0, 53.0), (1.0, 63.9)),
 ]
+IDS = [((1_000_000,), "int32")]
 BOXES = [((64, 4), "float32"), ((64,), "int32")]
 # call of x and other arrays, shape of x, types of the other arrays, kernels, bytes over the least bytes. Forward and
 # backward; only forward if the result is boolean. None of these programs waits for the host.
@@ -35,6 +36,9 @@ OTHER_CASES = [
     ("max_unpool(x, a, (112, 112))", (64, 56, 56, 64), [((64, 56, 56, 64), "int32")], 5, 3.1),
     ("roi_align(x, a, 7, batch_indices=b)", (16, 112, 112, 64), BOXES, 13, 2.35),
     ("roi_align(x, a, 7, batch_indices=b)", (2, 50, 50, 256), BOXES, 13, 7.3),
+    ("cummax(x, 1)", (16, 4096, 512), [], 13, 2.5),
+    ("segment_sum(x, a, 50_000)", (1_000_000, 16), IDS, 18, 1.95),
+    ("segment_sum(x, a, 50_000, indices_are_sorted=True)", (1_000_000, 16), IDS, 17, 1.85),
 ]
 PROGRAM = """
 import json, sys

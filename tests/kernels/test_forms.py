@@ -101,7 +101,9 @@ FORMS = {  # functions, and the forms of their kernels
     ("avg_pool", "sum_pool"): SUM_FORMS,
     ("median_pool", "rank_pool"): RANK_FORMS,
     names_of("reverse"): [
-        ("gpu", {"scan_radix": 3, "min_scan_block_size": 3}),
+        ("gpu", {"scan_radix": 2}),
+        ("gpu", {"scan_radix": 3, "max_constant_entries": 0}),
+        ("gpu", {"scan_radix": 3, "min_scan_block_size": 3, "reduces_before_scan": False}),
         ("cpu", {"scan_radix": 3, "min_scan_block_size": 3}),
         ("cpu", {"scan_radix": 2, "min_scan_block_size": 4}),
     ],
@@ -110,7 +112,7 @@ FORMS = {  # functions, and the forms of their kernels
         ("cpu", FOLDED),
         ("cpu", {"min_float_reduction_size": 0}),
     ],
-    names_of("segment_ids"): [("portable", {})],
+    names_of("segment_ids"): [("portable", {}), ("gpu", {"scan_radix": 1}), ("gpu", {})],
     ("segment_max", "segment_min"): [("cpu", {"min_scattered_rows": 0})],
     names_of("boxes"): [
         ("portable", {}),

@@ -1,5 +1,7 @@
 """Passes of blurs, running maxima, reductions and select-and-scatter, on both sides of each limit."""
 
+import dataclasses
+
 import pytest
 
 from jaxpool._geometry.window import make_window
@@ -13,18 +15,28 @@ from jaxpool._plan.tuning import CPU, NEVER, PORTABLE
 
 def test_scan_has_blocks():
     """Blocks are for CPU and GPU, and neither for explicitly sharded arrays nor for symbolic shapes."""
-    sizes = {
+    plans = {
         (platform, shape, sharded): plan_scan(
             ArrayProblem(shape, "float32", platform, is_sharded=sharded)
-        ).min_block_size
+        )
         for platform in ("cpu", "gpu", "tpu")
         for shape in ((4, 1000, 2), (None, 1000, 2), (0, 1000, 2))
         for sharded in (False, True)
     }
-    with_blocks = {case for case, size in sizes.items() if size != NEVER}
+    with_blocks = {case for case, plan in plans.items() if plan.min_block_size != NEVER}
     assert with_blocks == {("cpu", (4, 1000, 2), False), ("gpu", (4, 1000, 2), False)}
-    plan = plan_scan(ArrayProblem((1000, 2), "float32", "tpu"))
-    assert plan.block_length(1000) is None
+    reduced_first = [case for case, plan in plans.items() if plan.reduces_first]
+    assert reduced_first == [("gpu", (4, 1000, 2), False)]
+    assert plans["tpu", (4, 1000, 2), False].block_length(1000) is None
+
+
+def test_scans_with_slow_gathers_store_blocks():
+    """XLA would all-reduce gathers of partitioned arrays, and would not vectorise loads along the last axis."""
+    problem = ArrayProblem((4, 1000, 2), "float32", "gpu", is_partitioned=True)
+    assert not plan_scan(problem).reduces_first
+    problem = dataclasses.replace(problem, is_partitioned=False)
+    assert plan_scan(problem).reduces_first
+    assert not plan_scan(problem, is_last_axis=True).reduces_first
 
 
 @pytest.mark.parametrize(
