@@ -17,7 +17,7 @@ from jaxpool._arguments.sizes import (
     normalise_axis,
 )
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._kernels.slices import reshape_like
+from jaxpool._kernels.slices import reshard_like
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.cumulative import FirstOrLast, RunningExtremum
 
@@ -48,7 +48,7 @@ def _cumulative_op_and_arrays(
         return op, (x,)
     mask = as_broadcast_mask(reset, x.shape, "reset")
     shape = [x.shape[at] if axis == at else size for axis, size in enumerate(mask.shape)]
-    return op, (x, reshape_like(jnp.broadcast_to(mask, shape), shape, x))
+    return op, (x, reshard_like(jnp.broadcast_to(mask, shape), x))
 
 
 @public

@@ -55,7 +55,9 @@ def scaled_floor_division(
         return ((factor.astype(np.int64) * numerator + addend) // denominator).astype(np.int32)
     if num_values <= (np.iinfo(np.int32).max - 2 * denominator) // numerator:
         return (factor * numerator + addend) // denominator
-    quotient, remainder, divisor = np.uint32(0), np.uint32(addend), np.uint32(denominator)
+    quotient: IntArray | np.uint32 = np.uint32(0)
+    remainder: IntArray | np.uint32 = np.uint32(addend)
+    divisor = np.uint32(denominator)
     for shift in (16, 0):
         products = np.arange(min(num_values >> shift, 0xFFFF) + 1) * (numerator << shift)
         tables = (part.astype(np.uint32) for part in np.divmod(products, denominator))

@@ -166,7 +166,7 @@ def max_or_min(
     `where` has the rank of x and broadcasts to x. A result without elements is the identity of the reduction.
     """
     if where is not None:
-        where = slices.reshape_like(where, where.shape, x)
+        where = slices.reshard_like(where, x)
     if not axes:
         where = None if where is None else lax.expand_dims(where, [where.ndim])
         x = lax.expand_dims(x, [x.ndim])
