@@ -96,14 +96,14 @@ def sharded(
         hint = "Pass jaxpool.max_pool, say."
         raise ArgumentError("pool", "a function of an array", pool, hint, TypeError)
 
-    return cast(Callable[P, R], _ShardedPool(pool, mesh, spec))
+    return cast(Callable[P, R], _ShardedFunction(pool, mesh, spec))
 
 
-class _ShardedPool(FunctionWrapper):
+class _ShardedFunction(FunctionWrapper):
     """The result of `sharded`: a callable that runs `pool` on an array sharded by `mesh` and `spec`."""
 
     def __init__(self, pool: Callable[..., PyTree], mesh: object, spec: object) -> None:
-        super().__init__(pool, functools.partial(_ShardedPool, mesh=mesh, spec=spec))
+        super().__init__(pool, functools.partial(_ShardedFunction, mesh=mesh, spec=spec))
         self._pool, self._mesh, self._spec = pool, mesh, spec
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:

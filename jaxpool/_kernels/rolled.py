@@ -122,7 +122,7 @@ class TapLoop:
         initial_state = match_varying_mesh_axes(initial_state, *input_planes, *other_arrays)
         return self._loop_over_rows(update_from_row, initial_state, jnp.asarray(table, np.int32))
 
-    def elements_at_tap(self, planes: Array, tap: Array) -> Array:
+    def block_at_tap(self, planes: Array, tap: Array) -> Array:
         """Elements of all windows at one tap. `tap` may be traced. Axes must not be collapsed."""
         table = jnp.asarray(np.column_stack(self._planes_and_starts_of_taps()), np.int32)
         plane_index, *starts = lax.dynamic_index_in_dim(table, tap, keepdims=False)
@@ -246,7 +246,7 @@ class Selection:
 
     def mask_at_tap(self, tap: Array) -> Array:
         """Mask of the windows that select `tap`, which may be traced. Axes must not be collapsed."""
-        elements = [self.taps_loop.elements_at_tap(planes, tap) for planes in self.input_planes]
+        elements = [self.taps_loop.block_at_tap(planes, tap) for planes in self.input_planes]
         return self._selection_mask(tap, self.window_arrays, elements)
 
     def _selection_mask(

@@ -123,14 +123,14 @@ def mean_of_tied_taps_transpose(dy: Array, bit_words: BitWords, pass_: MaxPass) 
     return dx.astype(dy.dtype)
 
 
-State = tuple[Array, ...]
-Join = Callable[[State, State], State]
+TiedSums = tuple[Array, ...]
+Join = Callable[[TiedSums, TiedSums], TiedSums]
 
 
-def _fold_axis(state: State, join: Join, fold: AxisFold) -> State:
+def _fold_axis(state: TiedSums, join: Join, fold: AxisFold) -> TiedSums:
     """Join the elements of each window along an axis."""
 
-    def state_at_tap(state: State, tap: int) -> State:
+    def state_at_tap(state: TiedSums, tap: int) -> TiedSums:
         starts, outs, strides = [tap * fold.dilation], [fold.num_windows], [fold.stride]
         return tuple(slices.strided_slice(x, [fold.axis], starts, outs, strides) for x in state)
 
@@ -142,12 +142,12 @@ def _fold_axis(state: State, join: Join, fold: AxisFold) -> State:
 
 
 def _fold_covering_windows(
-    state: State, fills: Sequence[ArrayLike], window: Window, join: Join, folds: TieFolds
-) -> State:
+    state: TiedSums, fills: Sequence[ArrayLike], window: Window, join: Join, folds: TieFolds
+) -> TiedSums:
     """Join the states of the windows that cover each input element; an element that no window covers gets `fills`."""
     for dim, fold in zip(window.dims, folds.over_windows, strict=True):
 
-        def pad(state: State, config: slices.PaddingConfig, axis: int = dim.axis) -> State:
+        def pad(state: TiedSums, config: slices.PaddingConfig, axis: int = dim.axis) -> TiedSums:
             pairs = zip(state, fills, strict=True)
             return tuple(slices.pad(array, [axis], [config], fill) for array, fill in pairs)
 
@@ -157,7 +157,7 @@ def _fold_covering_windows(
     return state
 
 
-def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False) -> State:
+def _join_tied_sums(a: TiedSums, b: TiedSums, kind: Kind, *, keep_loser: bool = False) -> TiedSums:
     """Winner of two states (value, *sums), or the loser with `keep_loser`; the sums of tied states are added."""
     takes_a = dtypes.challenger_wins(a[0], b[0], kind, "first")
     takes_b = dtypes.challenger_wins(b[0], a[0], kind, "first")
@@ -168,7 +168,9 @@ def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False)
     return (lax.select(takes_b, b[0], a[0]), *totals)
 
 
-def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind, folds: TieFolds) -> State:
+def _sums_over_ties(
+    x: Array, sums: TiedSums, window: Window, kind: Kind, folds: TieFolds
+) -> TiedSums:
     """Totals of the arrays `sums` over the elements of each window that tie with the window's maximum or minimum."""
     identity = dtypes.comparison_dtype_identity(x.dtype, kind)
     fills: list[ArrayLike] = [identity, *[0] * len(sums)]

@@ -111,7 +111,9 @@ def max_per_window(x: Array, window: Window) -> Array:
     """The largest element of each window, with derivative 0, because window sums do not depend on this offset."""
     loop_window, whole_axes = _separate_whole_axes(window)
     padded = slices.pad_input(lax.stop_gradient(x), loop_window, -np.inf)
-    y = _join_taps(loop_window, lambda tap: _elements_at_tap(padded, loop_window, tap), lax.max)
+    y = _join_taps(
+        loop_window, lambda tap: _elements_at_traced_tap(padded, loop_window, tap), lax.max
+    )
     return jnp.max(y, axis=whole_axes, keepdims=True)
 
 
@@ -129,7 +131,7 @@ def sum_over_taps(
     padded = [slices.pad_input(array, loop_window, 0) for array in (*element_arrays, *mask)]
 
     def terms_at_tap(tap: Array) -> tuple[Array, ...]:
-        elements = [_elements_at_tap(array, loop_window, tap) for array in padded]
+        elements = [_elements_at_traced_tap(array, loop_window, tap) for array in padded]
         if not mask and not loop_window.is_padded:
             return terms_of_elements(*elements)
         is_inside = elements.pop() if mask else tap_inside_mask(loop_window, tap, elements[0].ndim)
@@ -157,8 +159,8 @@ def sum_over_taps_transpose(
     padded = slices.pad_input(x, loop_window, 0)
 
     def cotangents_at_tap(tap: Array) -> Array:
-        slope = slope_of_term(_elements_at_tap(padded, loop_window, tap), *window_arrays)
-        return _elements_at_tap_transpose(slope * dy, loop_window, tap)
+        slope = slope_of_term(_elements_at_traced_tap(padded, loop_window, tap), *window_arrays)
+        return _elements_at_traced_tap_transpose(slope * dy, loop_window, tap)
 
     dx = _join_taps(loop_window, cotangents_at_tap, lax.add)
     cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop_window, 0), x)(dx)[0]
@@ -195,7 +197,7 @@ def _dynamic_slice_axes(x: Array, window: Window, starts: list[Array], sizes: li
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
-def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Array) -> Array:
+def _elements_at_traced_tap(padded_input: Array, window: Window, flat_tap: Array) -> Array:
     """Element of each window at `flat_tap`, which may be traced; `padded_input` comes from `slices.pad_input`."""
     dims = window.dims
     pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)
@@ -206,8 +208,8 @@ def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Array) -> Ar
     return slices.strided_slice(x, window.axes, [0] * len(dims), window.output_shape, strides)
 
 
-def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Array) -> Array:
-    """Transpose of `_elements_at_tap` by padding and slicing, without the scatter in jax's transpose of a slice."""
+def _elements_at_traced_tap_transpose(cotangents: Array, window: Window, flat_tap: Array) -> Array:
+    """Transpose of `_elements_at_traced_tap` by padding and slicing, without the scatter of jax's transpose."""
     dims = window.dims
     padding = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
     pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)

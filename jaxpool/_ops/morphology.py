@@ -25,7 +25,11 @@ from jaxpool._kernels.dtypes import (
     reduction_identity,
 )
 from jaxpool._kernels.slices import materialise
-from jaxpool._kernels.split_ties import divide_among_tied_taps, tie_bits_of_tap_values
+from jaxpool._kernels.split_ties import (
+    BITS_PER_WORD,
+    divide_among_tied_taps,
+    tie_bits_of_tap_values,
+)
 from jaxpool._ops.chosen import pick_selected, pick_selected_transpose
 from jaxpool._ops.op import Op, Residual
 from jaxpool._plan.problem import Platform, barrier_of, taps_per_loop_step, unrolls_morphology
@@ -156,9 +160,13 @@ class Morphology(Op):
         """True where the window index `tap`, which may be traced, is selected or tied, for a small kernel."""
         if self.ties != "split":
             return slices.is_tap_chosen(tap, residual)
-        (word,) = residual  # small windows have at most 32 taps
-        bit = lax.shift_left(np.ones((), word.dtype), jnp.asarray(tap, word.dtype))
-        return lax.ne(lax.bitwise_and(word, lax.full_like(word, bit)), lax.full_like(word, 0))
+        masks = []
+        for i, word in enumerate(residual):
+            shift = jnp.asarray(tap - np.int32(i * BITS_PER_WORD)).astype(np.uint32)
+            # 0 if the bit of the tap is in another word
+            bit = lax.full_like(word, lax.shift_left(np.uint32(1), shift).astype(word.dtype))
+            masks.append(lax.ne(lax.bitwise_and(word, bit), lax.full_like(word, 0)))
+        return functools.reduce(lax.bitwise_or, masks)
 
     def linear(
         self, platform: Platform, residual: Residual, x_dot: Array | None, kernel_dot: Array | None

@@ -102,7 +102,7 @@ class Op:
 
 
 # The key None is any other platform.
-PLATFORMS: dict[str | None, Platform] = {
+PLATFORM_OF_JAX_NAME: dict[str | None, Platform] = {
     "cpu": "cpu",
     "cuda": "gpu",
     "rocm": "gpu",
@@ -133,7 +133,7 @@ def tracing_platform() -> Platform:
     """
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
     name = platform_override.value or getattr(device, "platform", device) or jax.default_backend()
-    return PLATFORMS.get({"gpu": "cuda"}.get(name, name), "portable")
+    return PLATFORM_OF_JAX_NAME.get({"gpu": "cuda"}.get(name, name), "portable")
 
 
 def _params(op: Op, method: str) -> Params:
@@ -286,7 +286,7 @@ def _register_rules(primitive: core.Primitive, fn: Kernel) -> None:
     primitive.multiple_results = True
     primitive.def_impl(evaluate)
     primitive.def_abstract_eval(infer_types)
-    for name, platform in PLATFORMS.items():
+    for name, platform in PLATFORM_OF_JAX_NAME.items():
         kernel = functools.partial(flat_kernel, platform=platform)
         rule = _wrap_lowering_rule(mlir.lower_fun(kernel, multiple_results=True))
         mlir.register_lowering(primitive, rule, platform=name)

@@ -294,10 +294,10 @@ def _apply_rank_reduction(op: RankPool, autodiff: Autodiff, x: Array, *mask: Arr
     window = op.window
     reduction = RankReduction("max", op.ties, window.axes, window.window_shape, op.rank)
     wide_x = x.astype(accumulator_dtype(x.dtype))
-    if len(op.taps) == window.size:
-        masks = [slices.broadcast_like(where, x) for where in mask]
-        return apply(reduction, wide_x, *masks, autodiff=autodiff).astype(x.dtype)
-    takes_part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
-    other_axes = [axis for axis in range(x.ndim) if axis not in reduction.axes]
-    takes_part = np.expand_dims(takes_part.transpose(np.argsort(reduction.axes)), other_axes)
-    return apply(reduction, wide_x, slices.broadcast_like(takes_part, x)).astype(x.dtype)
+    masks = [slices.broadcast_like(where, x) for where in mask]
+    if len(op.taps) < window.size:
+        takes_part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
+        other_axes = [axis for axis in range(x.ndim) if axis not in reduction.axes]
+        takes_part = np.expand_dims(takes_part.transpose(np.argsort(reduction.axes)), other_axes)
+        masks = [functools.reduce(lax.bitwise_and, masks, slices.broadcast_like(takes_part, x))]
+    return apply(reduction, wide_x, *masks, autodiff=autodiff).astype(x.dtype)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool._geometry.window import make_window
 from jaxpool._ops.op import is_partitioned
+from jaxpool._ops.rank_pool import RankPool, apply_rank_pool
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -38,3 +40,18 @@ def test_midpoint_of_large_values_and_nan(dtype):
     np.testing.assert_array_equal(y.astype(np.float32), [largest, np.nan, np.nan, -2])
     y = jaxpool.median_pool(x, 2, 2, axes=(0,), method="lower")
     np.testing.assert_array_equal(y.astype(np.float32), [largest, 1, -np.inf, -2])
+
+
+def test_mask_and_subset_of_elements_of_whole_axis():
+    """A pool of some elements of a whole axis leaves masked elements out, and has the chosen kind of derivatives."""
+    x = jnp.arange(40.0)
+    mask = np.arange(40) < 20
+    window = make_window(x.shape, (40,), (40,), [(0, 0)], [1], axes=(0,))
+    op = RankPool(window, "first", tuple(range(0, 40, 2)), -1)
+
+    def pool(x):
+        return apply_rank_pool(op, x, jnp.asarray(mask), autodiff="vjp")[0]
+
+    assert pool(x) == 18
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(pool, [x], [x])

@@ -6,10 +6,12 @@ import sys
 from unittest import mock
 
 import jax
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jaxpool
 from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 from jaxpool.testing import pools
 from tests.search.programs import Program, check, programs
@@ -181,6 +183,24 @@ def clear_caches():
         if name.startswith("jaxpool._"):
             for cached in vars(module).values():
                 getattr(cached, "cache_clear", int)()
+
+
+def test_unrolled_kernel_of_several_tie_words():
+    """A kernel of more than 32 elements has the same gradients unrolled, with two words of bits, as in a loop."""
+    rng = np.random.default_rng(0)
+    x, kernel, dy = (
+        rng.integers(0, 3, shape).astype(np.float32)
+        for shape in [(1, 9, 9, 2), (7, 7), (1, 3, 3, 2)]
+    )
+
+    def gradients():
+        y, vjp = jax.vjp(lambda x, kernel: jaxpool.dilate(x, kernel, ties="split"), x, kernel)
+        return vjp(dy.astype(y.dtype))
+
+    looped = gradients()
+    with changed_thresholds("cpu", {"max_unrolled_morphology_taps": 49}):
+        for unrolled, other in zip(gradients(), looped, strict=True):
+            np.testing.assert_allclose(unrolled, other, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def on_platform(platform):
     kernels = {compute_p: op._compute, linear_p: op._linear}
     tuning = dataclasses.replace(TUNING[platform], loses_nan=True)
     with unittest.mock.patch.dict(TUNING, {platform: tuning}):
-        with unittest.mock.patch.dict(op.PLATFORMS, {"cpu": platform}):
+        with unittest.mock.patch.dict(op.PLATFORM_OF_JAX_NAME, {"cpu": platform}):
             for primitive, kernel in kernels.items():
                 op._register_rules(primitive, kernel)
         try:
