@@ -286,7 +286,7 @@ def _axes_read_in_part(equation: Any) -> set[int]:
     if equation.primitive.name != "gather":
         return {axis for axis, n in enumerate(x.aval.shape) if n != y.aval.shape[axis]}
     numbers = params["dimension_numbers"]
-    # Clamped reads merge the axes that they gather from, and the result has the axes again.
+    # Clamped reads flatten the axes that they gather from, and restore them in the result.
     is_clamped = params["mode"] == lax.GatherScatterMode.PROMISE_IN_BOUNDS
     if is_clamped and not numbers.operand_batching_dims:
         return set(range(y.aval.ndim)) - set(numbers.offset_dims)

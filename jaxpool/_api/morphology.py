@@ -126,7 +126,7 @@ def _dilate_or_erode(
         raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
     arguments = dataclasses.replace(arguments, window_shape=window_shape, axes=pooled_axes)
     values = concrete_values(original_kernel)
-    # Any kernel but zeros may create ties: a sum is rounded, so different elements may have equal sums.
+    # Unless the kernel is all zeros, the rounding of x + kernel may make different elements tie.
     if values is not None and not values.any():
         return max_or_min_pool(kind, x, arguments, ties=ties, autodiff=autodiff)
     checked = check_input(x, arguments, ties=ties, autodiff=autodiff)

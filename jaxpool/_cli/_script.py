@@ -92,7 +92,7 @@ def _run_path(main: types.ModuleType, path: str) -> None:
 
 
 def _load_bytecode(content: bytes) -> types.CodeType:
-    """The code in the content of a .pyc file. Errors are those of `python`, which differ from those of an import."""
+    """The code in the content of a .pyc file. Raises the errors of `python FILE.pyc`, not those of an import."""
     if not content.startswith(importlib.util.MAGIC_NUMBER):
         raise RuntimeError("Bad magic number in .pyc file")
     with contextlib.suppress(EOFError, ValueError, TypeError):

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def separate_program(words: Sequence[str]) -> list[str]:
-    """The words of the command with "--" after -m or -c, also where the program follows without a space.
+    """The words of the command, with "--" inserted after -m or -c, also in joined forms such as -mMODULE.
 
     Otherwise argparse would read a module or code that begins with a dash as an option.
     """
@@ -70,7 +70,7 @@ def separate_program(words: Sequence[str]) -> list[str]:
             program = [word[2:]] if len(word) > 2 else []
             return [*words[:index], word[:2], "--", *program, *words[index + 1 :]]
         if word == "--" or not (word.startswith("--") or previous_word == "--report"):
-            break  # the program is a path
+            break  # the path of the program; its arguments follow
     return list(words)
 
 

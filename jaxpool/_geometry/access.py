@@ -54,7 +54,10 @@ class AxisAccess:
         return dataclasses.replace(self, tap_offsets=pairs, size=stop - start)
 
     def deinterleaved(self) -> "AxisAccess":
-        """This access to elements that are stored in the order 0, stride, ..., 1, stride + 1, ...; all must exist."""
+        """The same access to an array that stores its elements in the order 0, stride, ..., 1, stride + 1, ...
+
+        Every element that is read must be in the array.
+        """
         length = self.size // self.stride
         pairs = []
         for offset, tap in self.tap_offsets:

@@ -42,7 +42,7 @@ def reduce_then_scan(
     """
     size = jax.tree.leaves(arrays)[0].shape[axis]
     length = min(size, block_length)
-    num_totals = (size - 1) // length  # the block that the scan visits last needs no total
+    num_totals = (size - 1) // length  # no block follows the last one, so its total is unused
     reduced_size = num_totals * length
     reduced_start = size - reduced_size if reverse else 0
 
@@ -65,7 +65,7 @@ def reduce_then_scan(
         return jax.tree.map(lambda x: gather_along_axis(x, axis, positions), arrays)
 
     def select(is_earlier: IntArray, others: Any, replacements: Any) -> Any:
-        """`others` where they precede the elements of `arrays`, else `replacements`."""
+        """`others` where `is_earlier`, else `replacements`."""
 
         def select_leaf(x: Array, replacement: Array) -> Array:
             mask = lax.broadcast_in_dim(jnp.asarray(is_earlier), x.shape, (axis,))

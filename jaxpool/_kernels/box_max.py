@@ -72,7 +72,7 @@ def fold_pixels_of_cells(
 
 
 class _CoveringCells(NamedTuple):
-    """First and number of the adjacent cells of each box that contain each pixel: ([tiles,] K, pixels of a tile)."""
+    """For each box and pixel, the first cell with the pixel and the number of such cells: ([tiles,] K, pixels)."""
 
     first_cell: Array
     num_cells: Array

@@ -157,7 +157,9 @@ def group_boxes_by_image(
     end_rank = jnp.searchsorted(sorted_images, image_numbers, side="right")
     groups_per_image = -((first_rank - end_rank) // group_size)
     group_ends = jnp.cumsum(groups_per_image)
-    shift = group_size * (group_ends - groups_per_image) - first_rank  # slot minus rank, by image
+    shift = (
+        group_size * (group_ends - groups_per_image) - first_rank
+    )  # per image, from the rank of a box to its slot
     group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups, dtype=np.int32), side="right")
     group_image = jnp.minimum(group_image, num_images - 1).astype(np.int32)
     image_of_slot = jnp.repeat(group_image, group_size)
@@ -362,7 +364,7 @@ def multiply_weighted_cotangents(
 
 
 def _weight_matrix(numbers: Array, weights: Array, size: int, unit: int) -> Array:
-    """Weights (K, cells, size): the sum of the `weights` (K, cells, n) whose `numbers` are `unit` times a position."""
+    """Sums (K, cells, size): entry p adds the `weights` (K, cells, n) whose `numbers` equal `unit * p`."""
     position = _axis_iota(size, np.int32, 2, 3) * np.int32(unit)
     pairs = zip(*(jnp.split(a, a.shape[2], 2) for a in (numbers, weights)), strict=True)
     terms = [jnp.where(number == position, weight, 0) for number, weight in pairs]

@@ -61,7 +61,7 @@ def cast(x: Array, dtype: DType) -> Array:
 
 
 def full_like(x: Array, value: Any, dtype: DType | None = None) -> Array:
-    """`lax.full_like` of a NumPy or Python number, in half of the Python calls if the type of x is not sharded."""
+    """As `lax.full_like` of a NumPy or Python number, but half as much Python to trace if x has no sharding."""
     if any(jax.typeof(x).sharding.spec):
         return lax.full_like(x, value, dtype)
     return lax.broadcast(np.asarray(value, x.dtype if dtype is None else dtype), x.shape)

@@ -137,7 +137,7 @@ def _phases_that_read(source_phases: Sequence[Phases], region: Region) -> range:
 def _term_args(
     source: Source, axes: Ints, regions: Sequence[Region], phase_per_axis: tuple[int, ...]
 ) -> Iterator[tuple[int, list[Array], PadToRegion]]:
-    """Arguments of the term function for each tap of a phase that reads an element, in the order of the taps."""
+    """For one phase: the arguments of the term function for each tap that reads an element, in the order of taps."""
     accesses = [phases[phase] for phases, phase in zip(source.phases, phase_per_axis, strict=True)]
     strides = [access.stride for access in accesses]
     for pairs in itertools.product(*[access.tap_offsets for access in accesses]):

@@ -95,7 +95,7 @@ class Pool:
 
     @property
     def oracle_ties(self) -> tuple[str, ...]:
-        """The values of `ties` that `meaning` takes. If the function has no such argument, its rule is "first"."""
+        """The values of `ties` that the oracle `meaning` accepts. Without this argument, its rule is "first"."""
         if "ties" not in inspect.signature(self.meaning).parameters:
             return ()
         if self.marks:
