@@ -117,9 +117,8 @@ class _SourceRead(NamedTuple):
     """A read of an array in memory, through a slice, a gather, or several of them nested."""
 
     source_array: Any  # the array in memory
-    parts: tuple[
-        object, ...
-    ]  # the parameters of each slice, or an object for a slice like no other
+    # The parameters of each slice, or an object for a slice like no other.
+    parts: tuple[object, ...]
     axes: frozenset[int]
     primitive_name: str
 

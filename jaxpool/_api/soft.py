@@ -38,9 +38,8 @@ def lp_pool(
     `y[b, i, j, c] = (sum over (u, v) of |x[b, i * s - p0 + u * d, j * s - p0 + v * d, c]|^p)^(1/p)`, with low padding
     p0 (zeros) and the other letters of `max_pool`. `p = 1` is the sum of absolute values, `p = 2` the Euclidean norm,
     `p = inf` the largest absolute value. Nothing overflows or underflows. If a power leaves the range of the dtype
-    anywhere in x, elements are first divided by the largest element of their window. On a CPU, this evaluation is 3
-    (3x3) to 100 times (13x13) slower. A NaN makes the output of its windows NaN. A window cut by `ceil_mode` gives the
-    norm of its elements.
+    anywhere in x, elements are first divided by the largest element of their window, which is slower. A NaN makes the
+    output of its windows NaN. A window cut by `ceil_mode` gives the norm of its elements.
 
     Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent; for `p = inf` the first largest element
     gets the whole cotangent. The gradient is 0 if y is 0, or if `p <= 1` and the element is 0. A window with an
@@ -95,7 +94,7 @@ def gem_pool(
     is the average, `p = -1` the harmonic mean. y approaches the geometric mean as p goes to 0, and the maximum as p
     grows. Nothing overflows. If `|p| < 1 / 16`, or if a power leaves the range of the dtype anywhere in x, elements
     are first divided by an element of their window. The divisor is the largest element, or the smallest if p is
-    negative. On a CPU, this evaluation is 13 (3x3) to 200 times (13x13) slower.
+    negative. This evaluation is slower.
 
     Gradient: the derivative of the mean for x above eps, half of the derivative at eps, 0 below. An array p gets a
     gradient too. An infinite output has gradient 0, and a NaN makes the output and the gradient of its windows NaN.
@@ -172,8 +171,8 @@ def logsumexp_pool(
     `y[b, i, j, c] = T * log(sum over (u, v) of exp(x[b, i * s - p + u * d, j * s - p + v * d, c] / T))`, with
     temperature T and the other letters of `max_pool`, without padding. y exceeds the maximum by at most `T * log(n)`
     for n elements, and approaches the maximum as T goes to 0. Nothing overflows: if an exponential leaves the range
-    of the dtype anywhere in x, all exponentials are relative to the maximum of their window. On a CPU, this
-    evaluation, for `y / T` beyond 40 in float32, is 5 (3x3) to 50 times (13x13) slower.
+    of the dtype anywhere in x, beyond `y / T` of 40 in float32, all exponentials are relative to the maximum of their
+    window, which is slower.
 
     Gradient: an element gets its part `softmax(x / T)` of the cotangent. Infinities are ordinary values: the elements
     of a window of -inf get equal parts, and so do several +inf. A NaN makes the output and the gradient of its

@@ -353,7 +353,8 @@ def _matching_axes(mask_shape: Shape, shape: Shape) -> list[tuple[int, ...]]:
         for axes in itertools.permutations(range(len(shape)), len(mask_shape))
         if all(size in (1, shape[axis]) for size, axis in zip(mask_shape, axes, strict=True))
     }
-    return [axes for axes, count in num_swaps.items() if count == min(num_swaps.values())]
+    fewest = min(num_swaps.values(), default=0)
+    return [axes for axes, count in num_swaps.items() if count == fewest]
 
 
 def _bool_conversion_hint(arg_name: str, dtype: DTypeLike) -> str:

@@ -39,7 +39,7 @@ def parse_call(call_text: str) -> tuple[Callable[..., Any], list[Any], dict[str,
     source = f"call {bracket}" + re.sub(r"(?<=\w)\[\s*\]", "[()]", arguments_text)
     try:
         args, kwargs = _ArgumentParser(source).parse()
-    except (SyntaxError, _UnreadableError, RecursionError, MemoryError) as error:
+    except (SyntaxError, UnicodeError, _UnreadableError, RecursionError, MemoryError) as error:
         rule = "a call of numbers, texts, tuples and arrays of a dtype and sizes that jax knows"
         got, hint = quote_text(call_text), _hint_at_word(error)
         raise UsageError(f"`--plan` must be {rule}; got {got}. {hint}{EXAMPLE_CALL_HINT}") from None
@@ -52,6 +52,8 @@ class _UnreadableError(Exception):
 
 def _hint_at_word(error: BaseException) -> str:
     """A sentence that names the part of the call that cannot be read."""
+    if isinstance(error, UnicodeError):
+        return "It has bytes that are not UTF-8."
     if not isinstance(error, SyntaxError):
         return str(error) if isinstance(error, _UnreadableError) else "It is nested too deeply."
     if not error.offset or not error.text:
@@ -59,10 +61,8 @@ def _hint_at_word(error: BaseException) -> str:
     start = error.offset - 1
     end = max((error.end_offset or 0) - 1, start + 1)
     # Python names perhaps one character. The word around it ends at a space, comma or parenthesis.
-    before, after = (
-        re.split(r"[\s,()]", error.text[:start])[-1],
-        re.split(r"[\s,()]", error.text[end:])[0],
-    )
+    before = re.split(r"[\s,()]", error.text[:start])[-1]
+    after = re.split(r"[\s,()]", error.text[end:])[0]
     return f"It cannot read {quote_text(before + error.text[start:end] + after)} ({error.msg})."
 
 

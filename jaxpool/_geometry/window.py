@@ -248,7 +248,7 @@ class AdaptiveWindow(Windows[AdaptiveAxis]):
     """The windows of an adaptive pool."""
 
     def as_window(self) -> Window:
-        """The `Window` of adjacent windows of equal lengths, which is the same if no axis is padded."""
+        """The equivalent `Window`, if windows have equal lengths and no axis is padded."""
         dims = (Axis(d.axis, d.size, d.window, d.window, 1, 0, 0, d.out) for d in self.dims)
         return Window(tuple(dims))
 

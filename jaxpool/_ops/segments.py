@@ -188,7 +188,7 @@ class SegmentSum(Op):
 def segment_totals(platform: Platform, x: Array, ids: Array, segments: kernels.Segments) -> Array:
     """Sum of the rows of each segment."""
     in_order = tuning_of(platform).has_ordered_scatters
-    # Also along a single axis, because the other form waits for the host.
+    # Blocks even if rows are numbers: gathers of numbers are slow, but the other form waits for the host.
     plan = plan_scan(array_problem(x, platform))
     return kernels.sum_segments(x, ids, segments, plan, scatters_in_order=in_order)
 

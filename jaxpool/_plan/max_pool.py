@@ -323,7 +323,7 @@ def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool
 def _deinterleaves(problem: Problem, step: Step, shape: Shape) -> bool:
     """Whether a step, which reads an array of `shape`, first stores strided slices along the last axis.
 
-    XLA for CPU vectorises few reads with a stride if a row of outputs is shorter than a vector.
+    XLA for CPU does not vectorise most reads with a stride if a row of outputs is shorter than a vector.
     """
     tuning, last = problem.tuning, len(shape) - 1
     if last not in step.axes or None in shape or problem.is_sharded:

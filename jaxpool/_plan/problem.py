@@ -220,9 +220,8 @@ def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
     num_pieces = next(n for n in range(1, tuning.pieces_per_step + 1) if n**num_steps >= dim.window)
     if dim.window <= min(num_steps * num_pieces * dim.stride, tuning.max_pass_taps):
         return [make_step([dim], tap_stride)]
-    pieces: list[
-        tuple[int, list[int]]
-    ] = []  # for each step, length and starts of the pieces that it joins
+    # For each step, the length and the starts of the pieces that it joins.
+    pieces: list[tuple[int, list[int]]] = []
     length = 1
     while length < dim.window:
         span = min(num_pieces * length, dim.window)

@@ -42,12 +42,12 @@ class ScanPlan:
 
     @property
     def totals_block_length(self) -> int:
-        """Block length of totals if `reduces_first`: totals are few, so passes cost more than joins."""
+        """Block length of totals and of segments, if `reduces_first`: their passes cost more than joins."""
         return 2 * self.radix
 
 
 def plan_scan(problem: ArrayProblem, *, is_last_axis: bool = False) -> ScanPlan:
-    """The plan of a running maximum or minimum. An array with a sharding in its type is not cut into blocks."""
+    """The plan of a running extremum or of segment sums. An array with a sharding in its type has no blocks."""
     tuning, shape = problem.tuning, problem.shape
     allows_blocks = not problem.is_sharded and None not in shape and num_elements(shape) > 0
     min_block = tuning.min_scan_block_size if allows_blocks else NEVER

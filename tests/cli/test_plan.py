@@ -70,6 +70,7 @@ def test_argument_syntax():
         f"max_pool(float32[8,8,3], {'[' * 150}2{']' * 150})",
         f"max_pool(float32[{'9' * 5000},8,3], (2, 2))",
         "max_pool(\0float32[8,8,3], (2, 2))",
+        "max_pool(\udcfffloat32[8,8,3], (2, 2))",  # a byte that is not UTF-8
     ],
 )
 def test_extreme_text_prints_one_line(call, capsys):
