@@ -55,13 +55,3 @@ def test_channels_first_minor_axis_is_joined_last(autodiff, padding):
     whole = [line for line in ops if line.endswith("-> tensor<2x4x16x40xf32>")]
     assert len(whole) == 1
     assert "stablehlo.reshape" in whole[0]
-
-
-@pytest.mark.parametrize("padding", ["VALID", "SAME", ((1, 1), (1, 1)), ((0, 1), (2, 0))])
-@pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
-def test_channels_first_strided_slices_are_interleaved_by_select(autodiff, padding):
-    """XLA for CPU vectorises a select among stored arrays; their concatenation takes 1.6 times as long."""
-    ops = operations_of_gradient(jnp.zeros((2, 4, 16, 20)), (3, 3), padding, autodiff)
-    pairs = [line for line in ops if line.endswith("x2xf32>") and "concatenate" in line]
-    assert pairs == []
-    assert sum("stablehlo.select" in line for line in ops) == 1
