@@ -135,12 +135,13 @@ def is_centre_selected(
     def does_centre_win(
         tap: int | Array, views: Sequence[Array], pad_to_region: PadToRegion
     ) -> Array:
-        assert isinstance(tap, int)  # the windows have stride 1
-        if tap <= centre_tap:
+        if tap == centre_tap:
+            return lax.full_like(views[0], True, np.bool_)
+        if tap < centre_tap:
             wins = dtypes.challenger_wins(key, views[0], kind, ties)
         else:
             wins = lax.bitwise_not(dtypes.challenger_wins(views[0], key, kind, ties))
-        return pad_to_region(wins, fill=True) if tap != centre_tap else lax.full_like(wins, True)
+        return pad_to_region(wins, fill=True)
 
     def all_of(masks: Sequence[Array]) -> Array:
         return functools.reduce(lax.bitwise_and, masks)
