@@ -116,8 +116,8 @@ def _passes_of_function(
 class _SourceRead(NamedTuple):
     """A read of an array in memory, through a slice, a gather, or several of them nested."""
 
-    source_array: Any  # the array in memory
-    # The parameters of each slice, or an object for a slice like no other.
+    source_array: Any  # the array in memory: number of its jaxpr, number of stores so far, variable
+    # The parameters of each slice, or a unique object if the start of the slice is not known.
     parts: tuple[object, ...]
     axes: frozenset[int]
     primitive_name: str

@@ -127,7 +127,8 @@ def uniform_pixel_weights(starts: Array, ends: Array, axis_size: int, dtype: DTy
 class BoxGroups(NamedTuple):
     """Boxes sorted into slots, in groups of one image: image of each group, box of each slot, and slot of each box.
 
-    `box_of_slot` is the number of boxes for a free slot. `slot_of_box` is the number of slots for a box without image.
+    For a free slot, `box_of_slot` holds the number of boxes. For a box without image, `slot_of_box` holds the number of
+    slots.
     """
 
     image_of_group: Array
@@ -143,7 +144,7 @@ def group_boxes_by_image(
     images 2, 0, 2, 2 in groups of 2     boxes 1 - | 0 2 | 3 -     slots 0 - | 2 3 | 4 -     ranks 0 - | 1 2 | 3 -
     """
     max_images = min(num_boxes, num_images)
-    # Upper bound, reached if each of `max_images` images has one box more than fills its groups.
+    # Upper bound, reached if `max_images` images have boxes and the last group of each has a single box.
     num_groups = (num_boxes - max_images) // group_size + max_images
     num_slots = num_groups * group_size
     slots = jnp.arange(num_slots, dtype=np.int32)

@@ -61,9 +61,9 @@ def run_pass(
 ) -> Y:
     """Run a pass along `axes`: `join_terms(terms)` at each output position, with the terms in the order of the taps.
 
-    Each phase of each region is computed apart from slices of the sources; phases are interleaved to a region, and
-    regions are concatenated. In a region that reads only padding, there is a single term: it has tap 0 and consists of
-    fill values.
+    Each phase of each region is computed on its own, from slices of the sources. Phases are then interleaved to a
+    region, regions are concatenated, and surplus positions are cropped. In a region that reads only padding, there is a
+    single term: it has tap 0 and consists of fill values.
     """
     if layout.read_mode == "clamped":
         return run_clamped_pass(axes, sources, term_at_tap, join_terms)
@@ -73,7 +73,7 @@ def run_pass(
     def compute_region(regions: Sequence[Region]) -> Y:
         inputs = [_prepare_source(each, axes, regions, layout.read_mode) for each in sources]
         phases_of_axes = zip(*[source.phases for source in sources], strict=True)
-        phases = itertools.product(*map(_phases_that_read, phases_of_axes, regions))
+        phases = itertools.product(*map(_phases_up_to_last_read, phases_of_axes, regions))
         parts = {phase: compute_phase(inputs, regions, phase) for phase in phases}
         periods = [region.num_phases for region in regions]
         return _join_grid(parts, phase_order, lambda xs, i: interleave(xs, axes[i], periods[i]))
@@ -125,7 +125,7 @@ def interleave(parts: Sequence[Array], axis: int, period: int) -> Array:
     return lax.collapse(pad(jnp.stack(parts, axis + 1), [axis + 1], [padding], 0), axis, axis + 2)
 
 
-def _phases_that_read(source_phases: Sequence[Phases], region: Region) -> range:
+def _phases_up_to_last_read(source_phases: Sequence[Phases], region: Region) -> range:
     """Phases of a region up to the last phase that reads an element; all later phases hold zeros."""
     last = 0
     for phase in range(region.num_phases):

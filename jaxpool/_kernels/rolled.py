@@ -1,8 +1,9 @@
 """Loops over the taps of large windows, for ranks, random pools and grey morphology.
 
-The program contains the loop body once. The loops of `sums.py` rarely run. An array is split into planes: with
-stride s along an axis, plane p holds the elements p, p + s, p + 2s, ... The elements of all windows at one tap (offset
-in the window) are then a block of one plane, which XLA reads without strides:
+The program contains the loop body once. These loops always run, so they rearrange the arrays first; the loops of
+`sums.py`, which rarely run, do not. An array is split into planes: with stride s along an axis, plane p holds the
+elements p, p + s, p + 2s, ... The elements of all windows at one tap (offset in the window) are then a block of one
+plane, which XLA reads without strides:
 
     stride 2, window 3    elements    0 1 2 3 4 5 6
                           plane 0     0 2 4 6            tap 0 from 0 on, tap 2 from 1 on
@@ -140,6 +141,7 @@ class TapLoop:
         If `tap` starts at `start` in a plane, the element at position j of the plane is at `tap` in window `j - start`.
         For all j, `blocks` hold the entries of `window_arrays` for this window, or 0 if there is no such window. So a
         block starts `start` entries before the first window. `input_planes` are planes of input-shaped arrays.
+        `term_at_tap` must return 0 where the blocks are 0.
         """
         dims, plane_sizes = self.window.dims, self._plane_sizes
         widths = self._elements_per_position(window_arrays[0].shape)

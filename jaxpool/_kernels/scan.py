@@ -216,10 +216,11 @@ def running_select_with_index(
 ) -> tuple[Array, Array]:
     """Running maximum or minimum, and the position of the selected element along the axis.
 
-    An element takes over if the element beats the previous running value, or ties with the current running value if
-    later elements win ties. The first element of an episode always takes over. The index is the latest position that
-    took over, so the index does not depend on the order of joins in the scan. For floats, the scanned integers are
-    `2 * position + sign bit of the element`, so that a zero gets the sign of the selected zero.
+    If earlier elements win ties, an element takes over if it beats the previous running value; if later elements
+    win, if it ties with the current one. A reset begins an episode, whose first visited element always takes over.
+    The index is the latest position that took over, so the index does not depend on the order of joins in the scan.
+    For floats, the scanned integers are `2 * position + sign bit of the element`, so that a zero gets the sign of
+    the selected zero.
     """
     num_earlier = [_num_earlier_in_episode(scan, mask) for mask in reset_masks]
     if scan.plan.reduces_first:

@@ -198,9 +198,10 @@ def _num_sampled_rows(segment_ids: Array, num_segments: int, chunk_size: int) ->
 def _output_rows_by_sampling(
     segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
 ) -> RowsAndOwners:
-    """Output rows for many segments: a hash of a row's chunk picks one of the 2**bits slots of its segment.
+    """Output rows for many segments: rows of one chunk and one segment go to one of 2**bits slots, picked by a hash.
 
-    Slot 0 is the segment's own output row. The other slots are adjacent partial sums. Short segments have only slot 0:
+    A chunk is `sample_stride` adjacent rows. Slot 0 is the segment's own output row. The other slots are adjacent
+    partial sums. Short segments have only slot 0:
 
         bits 0, 2, 0, 1 of segments 0, 1, 2, 3      partial sums 0, 1, 2 of segment 1, then 3 of segment 3
     """
@@ -216,7 +217,9 @@ def _output_rows_by_sampling(
         packed = gather_value_unchecked((ends - num_partial) * 32 + bits, segment_ids)  # one gather
         first, bits = lax.shift_right_logical(packed, np.int32(5)), (packed & 31).astype(np.uint32)
         hashes = _multiplicative_hash(lax.iota(np.uint32, segment_ids.shape[0]) // chunk_size)
-        slot = lax.shift_right_logical(hashes, np.uint32(32) - bits).astype(np.int32)  # shift 32: 0
+        slot = lax.shift_right_logical(hashes, np.uint32(32) - bits).astype(
+            np.int32
+        )  # a shift by 32 gives slot 0
         is_partial = (slot > 0) & (segment_ids >= 0)
         output_rows = jnp.where(is_partial, first_partial_row + first + slot - 1, segment_ids)
         return output_rows, owners.astype(np.int32)

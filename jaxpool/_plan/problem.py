@@ -8,7 +8,7 @@ may overlap, because a maximum is idempotent. For example, a window of 13 taps t
              the last overlaps                 [d d d d]          taps 0-3, 4-7, 8-11, 9-12
 
 The backward pass derives the selected piece of each step from the flat index of the tap that the last step selected.
-`run_pass` in `_kernels/slices.py` executes a `Layout`.
+`run_pass` in `_kernels/passes.py` executes a `Layout`.
 """
 
 import dataclasses
@@ -224,21 +224,21 @@ def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
     pieces: list[tuple[int, list[int]]] = []
     length = 1
     while length < dim.window:
-        span = min(num_pieces * length, dim.window)
-        pieces.append((length, [min(start, span - length) for start in range(0, span, length)]))
-        length = span
+        joined = min(num_pieces * length, dim.window)
+        pieces.append((length, [min(start, joined - length) for start in range(0, joined, length)]))
+        length = joined
     spacings = [dim.stride]
     for _, starts in reversed(pieces[1:]):
         spacings.insert(0, math.gcd(spacings[0], *[start * dim.dilation for start in starts]))
-    steps, size, low, last_spacing = [], dim.size, dim.low, 1
+    steps, size, low, previous_spacing = [], dim.size, dim.low, 1
     for (length, starts), spacing in zip(pieces, spacings, strict=True):
         span = (starts[-1] + length - 1) * dim.dilation + 1
         out = (dim.covered_size - span) // spacing + 1
-        offsets = [start * dim.dilation // last_spacing - low for start in starts]
+        offsets = [start * dim.dilation // previous_spacing - low for start in starts]
         pairs = tuple(zip(offsets, [start * tap_stride for start in starts], strict=True))
-        access = AxisAccess(pairs, spacing // last_spacing, size, out)
+        access = AxisAccess(pairs, spacing // previous_spacing, size, out)
         steps.append(Step((dim.axis,), (access,), length * tap_stride))
-        size, low, last_spacing = out, 0, spacing
+        size, low, previous_spacing = out, 0, spacing
     return steps
 
 

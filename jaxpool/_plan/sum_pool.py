@@ -175,11 +175,11 @@ class _PassBuilder:
         phases = phases_of(window_access(dim))
         if dim.window <= self.tuning.max_sum_window or self._uses_tables([dim.axis], phases):
             return self._add_pass([dim.axis], phases)
-        first, last, rest = _split_long_window(dim, self.tuning.max_sum_window)
+        parts, sums_of_parts, rest = _split_long_window(dim, self.tuning.max_sum_window)
         # In two passes, the sources of the second pass would have different numbers of phases.
-        if has_phases and rest.tap_offsets and first.stride != dim.stride:
+        if has_phases and rest.tap_offsets and parts.stride != dim.stride:
             return self._add_pass([dim.axis], phases)
-        before, after = (last, first) if has_phases else (first, last)
+        before, after = (sums_of_parts, parts) if has_phases else (parts, sums_of_parts)
         self._add_pass([dim.axis], phases_of(before))
         self._add_pass([dim.axis], phases_of(after), *[phases_of(rest)] * bool(rest.tap_offsets))
 
@@ -188,10 +188,11 @@ def _split_long_window(dim: Axis, max_taps: int) -> tuple[AxisAccess, AxisAccess
     """Split long windows into parts of equal length. Return the reads of parts, of sums of parts, and of leftovers.
 
         window 7, stride 4, parts of 2     [a a][b b][c c] x
-                                                    [c c][d d][e e] x
+                                                    [c c][d d][e e] x    the next window, 4 positions later
 
     Parts start at multiples of a spacing, the greatest common divisor of the stride and of the distance between parts,
-    so windows share them. The length of a part minimises the terms per element. No part lies in the padding.
+    so windows share them. The length of a part minimises the terms per element. Parts that lie entirely in the padding
+    are left out.
     """
 
     def spacing_of_parts(taps: int) -> int:
