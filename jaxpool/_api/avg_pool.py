@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, checked_float, wrong_dtype_error
-from jaxpool._arguments.decorator import adds_e8m0fnu_in_float32, public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, check_bool
 from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels import dtypes
@@ -20,7 +20,6 @@ from jaxpool._shards.windowed import sum_pool_of_shard
 
 
 @public
-@adds_e8m0fnu_in_float32
 def sum_pool(
     x: ArrayArgument,
     window_shape: IntOrInts,
@@ -80,7 +79,6 @@ def check_divisor(
 
 
 @public
-@adds_e8m0fnu_in_float32
 def avg_pool(
     x: ArrayArgument,
     window_shape: IntOrInts,

@@ -7,7 +7,7 @@ from jax import Array
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import ArrayArgument
-from jaxpool._arguments.decorator import adds_e8m0fnu_in_float32, public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, ints_per_axis
 from jaxpool._geometry.window import WindowArguments
@@ -19,7 +19,6 @@ MAX_BLUR_TAPS = 1024  # limit of the sum of window sizes; each element adds a tr
 
 
 @public
-@adds_e8m0fnu_in_float32
 def blur_pool(
     x: ArrayArgument,
     window_shape: IntOrInts,
@@ -56,7 +55,6 @@ def blur_pool(
 
 
 @public
-@adds_e8m0fnu_in_float32
 def max_blur_pool(
     x: ArrayArgument,
     window_shape: IntOrInts,

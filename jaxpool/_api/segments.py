@@ -16,7 +16,7 @@ from jaxpool._arguments.arrays import (
     MaskArgument,
     wrong_dtype_error,
 )
-from jaxpool._arguments.decorator import adds_e8m0fnu_in_float32, public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import (
     check_choice,
 )
@@ -168,7 +168,6 @@ def _valid_row_index(row_index: Array, num_rows: int) -> Array:
 
 
 @public
-@adds_e8m0fnu_in_float32
 def segment_mean(
     x: ArrayArgument,
     segment_ids: ArrayArgument,
@@ -201,7 +200,6 @@ def segment_mean(
 
 
 @public
-@adds_e8m0fnu_in_float32
 def segment_sum(
     x: ArrayArgument,
     segment_ids: ArrayArgument,
@@ -259,7 +257,6 @@ def _num_rows_per_segment(segment_ids: Array, segments: Segments, *mask: Array) 
 
 
 @public
-@adds_e8m0fnu_in_float32
 def segment_softmax(
     x: ArrayArgument,
     segment_ids: ArrayArgument,
@@ -304,7 +301,6 @@ def segment_softmax(
 
 
 @public
-@adds_e8m0fnu_in_float32
 def segment_logsumexp(
     x: ArrayArgument,
     segment_ids: ArrayArgument,

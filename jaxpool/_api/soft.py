@@ -8,7 +8,7 @@ from jax import Array
 
 from jaxpool._api.windowed import check_input
 from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, as_coefficient, checked_float
-from jaxpool._arguments.decorator import adds_e8m0fnu_in_float32, public
+from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._geometry.window import WindowArguments
 from jaxpool._kernels import dtypes
@@ -20,7 +20,6 @@ from jaxpool._shards.windowed import norm_pool_of_shard
 
 
 @public
-@adds_e8m0fnu_in_float32
 def lp_pool(
     x: ArrayArgument,
     p: float,
@@ -74,7 +73,6 @@ def lp_pool(
 
 
 @public
-@adds_e8m0fnu_in_float32
 def gem_pool(
     x: ArrayArgument,
     p: float | ArrayArgument,
@@ -153,7 +151,6 @@ def _soft_pool(
 
 
 @public
-@adds_e8m0fnu_in_float32
 def logsumexp_pool(
     x: ArrayArgument,
     window_shape: IntOrInts,
@@ -207,7 +204,6 @@ def logsumexp_pool(
 
 
 @public
-@adds_e8m0fnu_in_float32
 def softmax_pool(
     x: ArrayArgument,
     window_shape: IntOrInts,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard
@@ -105,7 +104,8 @@ def concrete_values(x: Any) -> np.ndarray | None:
     if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated):
         return None
     # jax raises where it reads an array without elements that a program has sharded (0.10 to 0.12).
-    return np.asarray(x) if x.size else np.empty(x.shape, x.dtype)
+    # An explicit transfer, which jax.transfer_guard("disallow") permits.
+    return np.asarray(jax.device_get(x)) if x.size else np.empty(x.shape, x.dtype)
 
 
 def as_array(x: object, arg_name: str = "x") -> Array:
@@ -329,32 +329,35 @@ def _broadcasts_to(shape: Shape, target_shape: Shape) -> bool:
 
 def _mask_shape_hint(arg_name: str, mask_shape: Shape, shape: Shape, output_shape: Shape) -> str:
     """A hint for a mask that does not broadcast to x, of the given `shape`."""
-    matches = _matching_axes(mask_shape, shape)
-    if mask_shape == output_shape or (not matches and _matching_axes(mask_shape, output_shape)):
+    axes: Any = _matching_axes(mask_shape, shape)
+    if mask_shape == output_shape or (
+        None in axes and None not in _matching_axes(mask_shape, output_shape)
+    ):
         return "It has the shape of the output. Pass a mask of the elements of x."
-    if not matches:
+    if None in axes:
         return "Align it with the last axes of x: each size is that of x or 1."
-    axes = matches[0]
+    from_end: Any = _matching_axes(mask_shape[::-1], shape[::-1])
+    last_axes = [len(shape) - 1 - axis for axis in from_end[::-1]]
     order = tuple(sorted(range(len(axes)), key=lambda n: axes[n]))
     transposed = f"{arg_name}.transpose{order}" if sorted(axes) != list(axes) else arg_name
     index = ", ".join(":" if axis in axes else "None" for axis in range(min(axes), len(shape)))
     aligned = f"{transposed}[{index}]" if "None" in index else transposed
-    choices = " or ".join(map(str, matches[:3]))
-    say = ", say" if len(matches) > 1 else ""
+    choices = " or ".join(dict.fromkeys(str(tuple(each)) for each in (axes, last_axes)))
+    say = ", say" if axes != last_axes else ""
     return f"Its axes would match axes {choices} of x: pass {aligned}{say}."
 
 
-def _matching_axes(mask_shape: Shape, shape: Shape) -> list[tuple[int, ...]]:
-    """Axes of an array that have the sizes of a mask, all choices with the fewest pairs in another order."""
-    if len(shape) > 6:  # permutations of more axes take long
-        return []
-    num_swaps = {
-        axes: sum(a > b for a, b in itertools.combinations(axes, 2))
-        for axes in itertools.permutations(range(len(shape)), len(mask_shape))
-        if all(size in (1, shape[axis]) for size, axis in zip(mask_shape, axes, strict=True))
-    }
-    fewest = min(num_swaps.values(), default=0)
-    return [axes for axes, count in num_swaps.items() if count == fewest]
+def _matching_axes(mask_shape: Shape, shape: Shape) -> list[int | None]:
+    """The first axes of an array with the sizes of a mask, in the order of the mask if possible; None: no such axis."""
+    axes = iter(range(len(shape)))
+    matches = [next((axis for axis in axes if n in (1, shape[axis])), None) for n in mask_shape]
+    if None in matches:
+        matches = [None] * len(mask_shape)
+        # Size 1 matches every axis, so it comes last.
+        for i in sorted(range(len(mask_shape)), key=lambda i: mask_shape[i] == 1):
+            free = (axis for axis in range(len(shape)) if axis not in matches)
+            matches[i] = next((axis for axis in free if mask_shape[i] in (1, shape[axis])), None)
+    return matches
 
 
 def _bool_conversion_hint(arg_name: str, dtype: DTypeLike) -> str:

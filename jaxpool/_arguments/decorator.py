@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
+import numpy as np
+from jax import Array
 from jax import numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
@@ -68,23 +70,51 @@ def _num_traced_parameters(function: Callable[..., object]) -> int | None:
     return None if any(p.kind is p.VAR_POSITIONAL for p in traced) else len(traced)
 
 
-def adds_e8m0fnu_in_float32(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of functions that sum elements of x, their first argument: float8_e8m0fnu is cast to float32 first.
+@jax.custom_jvp
+@jax.jit
+def _round_to_e8m0fnu(y: Array) -> Array:
+    """y as float8_e8m0fnu; values beyond its range become its least or greatest value.
 
-    This dtype has no sign and no zero, which padding, masked elements and missing cotangents need. The result is cast
-    to the dtype of x; -inf, the result of no elements, becomes the lowest value of the dtype.
+    Its least value is subnormal in float32, and XLA may flush it to 0.
     """
+    info = jnp.finfo(jnp.float8_e8m0fnu)
+    rounded = jnp.where(y < jnp.finfo(y.dtype).tiny, info.min, y.astype(info.dtype))
+    return jnp.where(y > np.float32(info.max), info.max, rounded)
+
+
+@_round_to_e8m0fnu.defjvp
+def _round_to_e8m0fnu_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _round_to_e8m0fnu(*primals), tangents[0].astype(jnp.float8_e8m0fnu)
+
+
+def _compute_e8m0fnu_in_float32(function: Callable[P, R]) -> Callable[P, R]:
+    """`function` that casts x of float8_e8m0fnu to float32, and its float32 results to float8_e8m0fnu.
+
+    This dtype has no sign and no zero, which padding, masked elements and missing cotangents need. Elementwise
+    functions and `max_unpool` need neither, and keep the dtype.
+    """
+    parameters = list(inspect.signature(function).parameters)
+    images = [name for name in parameters if name in (*TRACED_PARAMETERS, "features")]
+    if images not in (["x"], ["features"]):
+        return function
+    (name,), index = images, parameters.index(images[0])
 
     @functools.wraps(function)
-    def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         call: Callable[..., Any] = function
-        dtype = jnp.dtype(jnp.float8_e8m0fnu)
-        if getattr(unwrap_array(x), "dtype", None) != dtype:
-            return call(x, *args, **kwargs)
-        y = call(as_array(x).astype(jnp.float32), *args, **kwargs)
-        return jnp.where(y == -jnp.inf, jnp.asarray(jnp.finfo(dtype).min), y.astype(dtype))
+        x = args[index] if len(args) > index else kwargs.get(name)
+        xs = x if name == "features" and isinstance(x, tuple | list) else (x,)
+        dtypes = [getattr(unwrap_array(each), "dtype", None) for each in xs]
+        if not dtypes or any(dtype != jnp.float8_e8m0fnu for dtype in dtypes):
+            return call(*args, **kwargs)
+        wide_xs = [as_array(each).astype(np.float32) for each in xs]
+        wide_x = wide_xs if xs is x else wide_xs[0]
+        args = tuple(wide_x if value is x else value for value in args)
+        kwargs = {key: wide_x if value is x else value for key, value in kwargs.items()}
+        results = call(*args, **kwargs)
+        return jax.tree.map(lambda y: _round_to_e8m0fnu(y) if y.dtype == np.float32 else y, results)
 
-    return wrapper  # type: ignore[return-value]
+    return wrapper
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
@@ -95,6 +125,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     """
     if function.__doc__:
         function.__doc__ = fill_shared_texts(inspect.cleandoc(function.__doc__))
+    function = _compute_e8m0fnu_in_float32(function)
     num_traced = _num_traced_parameters(function)
 
     def call_with_static_arguments(

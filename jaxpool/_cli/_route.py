@@ -38,7 +38,7 @@ class CotangentRoute:
 
     `cotangent_shares[i, j]` holds the cotangent of x for a cotangent of 1 at output (i, j). `input_masks[i, j]` is True
     for the inputs in the window of the output, or, without windows, for the inputs with a share. `num_tied[i, j]` is
-    the number of elements between which the tie rule decides at output (i, j).
+    the number of elements between which the tie rule decides at output (i, j); of pixels, if points between them tie.
     """
 
     call: FunctionCall
@@ -124,7 +124,7 @@ def _count_tied_elements(call: FunctionCall, output_shape: Position) -> np.ndarr
                 shares = shares_by_element.setdefault(element, [0.0] * len(answers))
                 shares[n] += term.share
     for (output, *_), shares in shares_by_element.items():
-        num_tied[output] += len(set(shares)) > 1
+        num_tied[output] += len(set(map(str, shares))) > 1  # as text, NaN equals NaN
     return num_tied
 
 

@@ -104,7 +104,13 @@ def tie_sentence(route: CotangentRoute) -> str:
     if not num_outputs:
         return ""
     unit = "window" if route.call.window is not None else "output"
-    return f"In {num_outputs} of {route.y.size} {unit}s elements tie, and {_tie_rule(route, ' decides')}. "
+    tie = f"{_tied_things(route)} tie, and {_tie_rule(route, ' decides')}"
+    return f"In {num_outputs} of {route.y.size} {unit}s {tie}. "
+
+
+def _tied_things(route: CotangentRoute) -> str:
+    """The plural noun for what ties: `roi_align` compares points between pixels."""
+    return "points" if route.call.record.takes("boxes", "kind") else "elements"
 
 
 def _tie_rule(route: CotangentRoute, verb: str = "") -> str:
@@ -173,10 +179,14 @@ def receivers_text(route: CotangentRoute, output: Position) -> str:
             for position, share in receivers
         ]
         text = ", ".join(texts) or "nobody"
-    num_tied = route.num_tied[output]
+    if not (num_tied := route.num_tied[output]):
+        return text
     # Running maxima and `k_max_pool` have no rule "split", which would find all tied elements.
     or_more = "" if "split" in route.call.record.oracle_ties else " or more"
-    return f"{text}; {num_tied}{or_more} elements tie, {_tie_rule(route)}" if num_tied else text
+    tied = _tied_things(route)
+    # Each tied point has shares for up to four pixels, so the number of points is not known.
+    count = f"{num_tied}{or_more} " if tied == "elements" else ""
+    return f"{text}; {count}{tied} tie, {_tie_rule(route)}"
 
 
 def _format_share(share: float) -> str:

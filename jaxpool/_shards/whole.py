@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -138,19 +137,4 @@ def reduce_sharded(
 
 def _negate(x: Array) -> Array:
     """x mapped to an order-reversed copy, whose maximum is the minimum of x. Two applications return x."""
-    if x.dtype == jnp.float8_e8m0fnu:  # has no sign
-        return _reciprocal(x)
     return lax.neg(x) if dtypes.is_float(x.dtype) else lax.bitwise_not(x)
-
-
-@jax.custom_jvp
-def _reciprocal(x: Array) -> Array:
-    """1 / x of float8_e8m0fnu, whose bits are the exponent, with the derivative 1: that of two negations is 1 too."""
-    bits = lax.bitcast_convert_type(x, np.uint8)
-    reversed_bits = jnp.where(bits == np.uint8(255), bits, np.uint8(254) - bits)  # 255 is NaN
-    return lax.bitcast_convert_type(reversed_bits, x.dtype)
-
-
-@_reciprocal.defjvp
-def _reciprocal_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return _reciprocal(*primals), tangents[0]

@@ -129,10 +129,13 @@ def exact_sum(values: Sequence[Any]) -> Any:
 
 
 def round_to_dtype(values: Any, dtype: Any) -> np.ndarray:
-    """`values` rounded once into `dtype`; ints wrap around as in XLA."""
+    """`values` rounded once into `dtype`; ints wrap around as in XLA, and float8_e8m0fnu has a least value above 0."""
     if is_floating(dtype):
+        floats = np.asarray(values, np.float64)
+        if dtype == jnp.float8_e8m0fnu:
+            floats = np.clip(floats, 2.0**-127, 2.0**127)
         with np.errstate(all="ignore"):
-            return np.asarray(values, np.float64).astype(dtype)
+            return floats.astype(dtype)
     if dtype == np.bool_:
         return np.asarray(values, np.bool_)
     info = jnp.iinfo(dtype)

@@ -10,7 +10,7 @@ import pytest
 from jaxpool.__main__ import main
 from jaxpool._cli._function_call import find_record, make_call
 from jaxpool._cli._route import route_cotangents
-from jaxpool._cli._route_text import format_number
+from jaxpool._cli._route_text import format_number, route_as_text
 from jaxpool.testing import pools
 
 # Worked example: the number of 2x2 windows that select each position of the built-in array.
@@ -136,7 +136,7 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
         (["--op=max-blur", "--array=1 1; 1 1"], "1/4; 4 elements tie, the first is chosen\n"),
         (
             ["--op=roi_align", "--set=kind=max", "--array=1 1; 1 1", "--to=1"],
-            "elements tie, the first is chosen\n",
+            "; points tie, the first is chosen\n",
         ),
         (["--padding=SAME"], "jaxpool.max_pool(x, (2, 2), (2, 2), 'SAME', axes=(0, 1))\n"),
         # Both windows select the 9, and the later value stays.
@@ -286,14 +286,35 @@ def test_route_matches_library(name):
 SELECTING_WITHOUT_COMPARISON = ("max_unpool", "stochastic_pool")
 
 
+@pytest.mark.parametrize("value", [1, np.nan, np.inf, -np.inf, -0.0])
 @pytest.mark.parametrize(
     "name", [name for name in pools() if name not in SELECTING_WITHOUT_COMPARISON]
 )
-def test_equal_elements_tie(name):
-    """For functions without the argument `ties` too."""
+def test_equal_elements_tie(name, value):
+    """For functions without the argument `ties` too. Zeros of both signs tie, and NaNs."""
     settings = {"segment_ids": np.zeros(4, int)} if find_record(name).takes("segment_ids") else {}
-    route = make_route(name, np.ones((4, 4), np.float32), **settings)
+    x = np.full((4, 4), value, np.float32)
+    x[::2, ::2] += 0  # -0 + 0 = 0
+    route = make_route(name, x, **settings)
     assert route.num_tied.any() == (route.call.selects_elements or name == "max_blur_pool")
+
+
+@pytest.mark.parametrize(
+    ("box", "ties"),
+    [
+        ([0, 0, 2, 2], True),
+        ([0.5, 0.5, 1, 1], True),
+        ([-0.4, -0.4, 0.2, 0.2], False),  # every point is at the pixel in the corner
+        ([1, 1, 1, 1], False),
+        ([-5, -5, -3, -3], False),
+        ([0, 0, 9, 9], False),  # one point is inside of the image
+    ],
+)
+def test_points_of_boxes_tie(box, ties):
+    settings = {"kind": "max", "output_shape": (1, 1), "boxes": np.array([box], np.float32)}
+    text = route_as_text(make_route("roi_align", np.ones((2, 2), np.float32), **settings), [])
+    assert ("; points tie, the first is chosen" in text) == ties
+    assert "elements tie" not in text
 
 
 def test_json_of_unpool(capsys):

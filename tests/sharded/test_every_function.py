@@ -290,7 +290,7 @@ def check_collectives(name, sent, counts):
         assert sent <= {"collective-permute", "all-reduce"} | gathered
 
 
-HAS_FAILED = ("min", "avg_pool", "sum_pool", "lp_pool", "segment_softmax")
+HAS_FAILED = ("min", "avg_pool", "dilate", "erode", "max_pool", "segment_softmax")
 
 
 @requires_eight_devices
@@ -299,10 +299,13 @@ HAS_FAILED = ("min", "avg_pool", "sum_pool", "lp_pool", "segment_softmax")
     "name",
     [name if name in HAS_FAILED else pytest.param(name, marks=pytest.mark.slow) for name in POOLS],
 )
-def test_values_of_a_dtype_without_zero_and_sign(name, layout):
-    """float8_e8m0fnu, powers of two and NaN: padding of 0, masks and negation have no value in it."""
+def test_values_and_gradients_of_a_dtype_without_zero_and_sign(name, layout):
+    """float8_e8m0fnu, powers of two and NaN: padding of 0, masks, halos and negation have no value in it.
+
+    Values are those of one device. Gradients are those of float32, rounded once, where these are positive.
+    """
     shape, spec = LAYOUTS[layout]
-    mesh = mesh_of(shape, "explicit")
+    mesh, pool = mesh_of(shape, "explicit"), POOLS[name]
     x = np.exp2(numbers((2, 16, 16, 4))).astype(jnp.float8_e8m0fnu)
     kernel = np.array([[1, 0.5, 1], [2, 1, 1], [1, 4, 1]]).astype(x.dtype)
     settings = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME", "kernel": kernel}
@@ -310,17 +313,48 @@ def test_values_of_a_dtype_without_zero_and_sign(name, layout):
     calls = [
         call_of(name, x, **settings, **OTHERS),
         call_of(name, x, **settings, **OTHERS, axis=(1, 2), where=mask, initial=0.5)
-        if POOLS[name].takes("where")
+        if pool.takes("where")
         else call_of(name, x, **settings, **OTHERS, ties="last"),
     ]
     for call in calls:
         if len(spec) > call.x.ndim or must_raise(call, shard_counts(mesh, spec), "explicit"):
             continue
-        want = jax.jit(call.run)(call.arrays)
+        whole = {key: call.given[key] for key in pool.operands if key in call.given}
+
+        def value_and_gradient(operands, call=call):
+            def total(operands):
+                y = pool.run(call.given | operands)
+                return jax.tree.leaves(y)[0].astype(np.float32).sum(), y
+
+            return jax.grad(total, allow_int=True, has_aux=True)(operands)
+
+        run = jax.jit(value_and_gradient)
+        operands = call.arrays | whole
+        gradient_of_one, value = run(operands)
+        wide = {key: as_float32(operand) for key, operand in operands.items()}
+        want, _ = run(wide)
         with jax.set_mesh(mesh):
             arrays = jax.device_put(call.arrays, NamedSharding(mesh, spec))
-            got = jax.jit(call.run)(arrays)
-        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+            gradient, sharded_value = run(arrays | whole)
+        pairs = zip(jax.tree.leaves(sharded_value), jax.tree.leaves(value), strict=True)
+        for a, b in pairs:
             assert a.dtype == b.dtype
             a, b = (np.asarray(each).astype(np.float64) for each in (a, b))
             np.testing.assert_allclose(a, b, rtol=0 if call.exact else 0.6, err_msg=str(call))
+        for got in (gradient_of_one, gradient):
+            assert_positive_numbers_match(got, want, str(call))
+
+
+def as_float32(operand):
+    """Return an array of float8_e8m0fnu, or several, as float32, and other arrays as they are."""
+    return jax.tree.map(
+        lambda x: x.astype(np.float32) if x.dtype == jnp.float8_e8m0fnu else x, operand
+    )
+
+
+def assert_positive_numbers_match(got, want, what):
+    """Assert that arrays of float8_e8m0fnu equal float32 arrays up to rounding, where these are positive."""
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        if b.dtype == np.float32:
+            a, b = (np.asarray(each).astype(np.float64) for each in (a, b))
+            np.testing.assert_allclose(a[b > 0], b[b > 0], rtol=0.4, err_msg=what)
