@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey
 
-from jaxpool._arguments.arrays import PyTree, as_array, is_array
+from jaxpool._arguments.arrays import PyTree, as_array, is_array, is_nested_deeply
 from jaxpool._arguments.calls import FunctionWrapper
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
@@ -144,6 +144,8 @@ def _flatten_call(
         signature = inspect.signature(pool)
         arguments = signature.bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # wrong arguments, or a pool without a signature
+        return None
+    if is_nested_deeply((args, kwargs)):
         return None
     first_name = next((name for name in arguments if name != "key"), None)
     parameters = [p for p in signature.parameters.values() if p.kind < p.KEYWORD_ONLY]
