@@ -160,7 +160,7 @@ def _flatten_call(
         is_item = len(path) < 2 and not any(isinstance(key, DictKey) for key in path)
         if name == first_name and is_item and is_array(leaf):
             pooled[index] = np.ndim(leaf)
-        if index in pooled or name in OPERAND_NAMES:
+        if index in pooled or (name in OPERAND_NAMES and is_item):
             operand_indices.add(index)
     if not pooled:
         return None
