@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey
 
-from jaxpool._arguments.arrays import PyTree, as_array, is_array
+from jaxpool._arguments.arrays import PyTree, as_array, is_array, is_nested_deeply
 from jaxpool._arguments.calls import FunctionWrapper
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
@@ -145,6 +145,8 @@ def _flatten_call(
         arguments = signature.bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # wrong arguments, or a pool without a signature
         return None
+    if is_nested_deeply((args, kwargs)):
+        return None
     first_name = next((name for name in arguments if name != "key"), None)
     parameters = [p for p in signature.parameters.values() if p.kind < p.KEYWORD_ONLY]
     pairs, treedef = jax.tree_util.tree_flatten_with_path(
@@ -158,7 +160,7 @@ def _flatten_call(
         is_item = len(path) < 2 and not any(isinstance(key, DictKey) for key in path)
         if name == first_name and is_item and is_array(leaf):
             pooled[index] = np.ndim(leaf)
-        if index in pooled or name in OPERAND_NAMES:
+        if index in pooled or (name in OPERAND_NAMES and is_item):
             operand_indices.add(index)
     if not pooled:
         return None

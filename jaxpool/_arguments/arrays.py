@@ -42,6 +42,18 @@ def unwrap_array(x: Any) -> Any:
     return x.__jax_array__() if is_holder else x
 
 
+def is_nested_deeply(value: object, max_depth: int = 100) -> bool:
+    """Whether tuples, lists and dicts are nested `max_depth` deep, as in a list that contains itself.
+
+    Functions of `jax.tree` would raise RecursionError, and after them every later call of the process (jax 0.10 to
+    0.12).
+    """
+    if max_depth == 0 or not isinstance(value, tuple | list | dict):
+        return max_depth == 0
+    children = value.values() if isinstance(value, dict) else value
+    return any(is_nested_deeply(child, max_depth - 1) for child in children)
+
+
 def is_prng_key(x: object) -> bool:
     """Whether x is or holds a single PRNG key, typed or a raw key of the default implementation."""
     x = unwrap_array(x)
@@ -155,6 +167,8 @@ def as_jax_array(arg_name: str, x: object) -> Array:
     if is_numpy and array.dtype.kind in "biuf" and not array.dtype.isnative:
         hint = f"Pass {arg_name}.astype({arg_name}.dtype.newbyteorder('='))."
         raise wrong_dtype_error(arg_name, "in the byte order of this machine", array, hint)
+    if is_nested_deeply(array):
+        raise ArgumentError(arg_name, "nested less deeply", array, "It may contain itself.")
     try:
         with np.errstate(over="ignore"):  # large numbers become infinite, as in a cast by jax
             return jnp.asarray(array)

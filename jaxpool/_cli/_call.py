@@ -34,7 +34,7 @@ EXAMPLE_CALL_HINT = " Write it as in \"max_pool(float32[8,40,40,128], (13, 13), 
 def parse_call(call_text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """The function of the call and its arguments; arrays are `jax.ShapeDtypeStruct`s."""
     name, bracket, arguments_text = call_text.partition("(")
-    function = _find_function(name.strip().removeprefix("jaxpool."), call_text)
+    function = _find_function(name.strip(), call_text)
     # Like jax, a call may write a scalar as float32[].
     source = f"call {bracket}" + re.sub(r"(?<=\w)\[\s*\]", "[()]", arguments_text)
     try:
@@ -68,6 +68,7 @@ def _hint_at_word(error: BaseException) -> str:
 
 def _find_function(name: str, call_text: str) -> Callable[..., Any]:
     module, colon, _ = name.partition(":")
+    name = name if colon else name.removeprefix("jaxpool.")
     try:
         function = pkgutil.resolve_name(name if colon else f"jaxpool:{name}")
     except (ImportError, AttributeError, ValueError) as error:

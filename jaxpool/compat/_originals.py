@@ -27,7 +27,7 @@ from jaxpool._accelerate.bind import (
     replacing_reductions,
     window_of_lax_reduction,
 )
-from jaxpool._arguments.arrays import as_weakly_typed
+from jaxpool._arguments.arrays import as_weakly_typed, is_nested_deeply
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
@@ -145,6 +145,8 @@ def _trace_first_reduction(
     A function is traced once for the same type of x and the same arguments, so its warnings appear once too.
     """
     # 2 and 2.0 are equal keys, but may give different dtypes.
+    if is_nested_deeply(args):
+        return None
     arg_types = tuple(map(type, jax.tree.leaves(args)))
     if any(issubclass(arg_type, jax.Array) for arg_type in arg_types):
         return None

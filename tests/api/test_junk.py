@@ -92,6 +92,17 @@ def test_junk_value_in_each_argument(name, step, start_timeout):
 
 
 @pytest.mark.parametrize("name", CALLS)
+def test_containers_that_contain_themselves(name):
+    """Functions of `jax.tree` cannot be called with them: every later call of the process would raise."""
+    values, named = [1], {}
+    values.append(values)
+    named["a"] = named
+    for junk in (values, (values, values), named):
+        for arguments in variants(name, junk):
+            check_call_or_error(name, arguments)
+
+
+@pytest.mark.parametrize("name", CALLS)
 def test_numbers_beyond_float32_do_not_warn(name):
     """Of Python and NumPy, also in arrays: as in a cast by jax, they become 0 or infinite. Warnings are errors here."""
     for number in (1e308, -1e308, 5e-324, np.float64(1e308), np.full((4, 1), 1e308)):

@@ -93,6 +93,7 @@ def test_scalar_type():
         "global_avg_pool(float32[b,7,7,8])",
         "roi_align(float32[2,50,50,256], float32[512,4], 7, batch_indices=int32[512])",
         "compat.torch.max_pool2d(float32[2,3,8,8], 2)",
+        "jaxpool.compat.torch:max_pool2d(float32[2,3,8,8], 2)",
     ],
 )
 def test_every_kind_of_call_is_printed(call, capsys):

@@ -256,6 +256,10 @@ COMPOSITIONS = {
         [IMAGES, np.ones((2, 2), np.float32)],
     ),
     "parameters": (lambda x, tree: jaxpool.erode(x, **tree), [IMAGES, {"kernel": KERNEL}]),
+    "parameters named p": (
+        lambda x, p: jaxpool.max_pool(x @ p["w"].T, (2, 2)),
+        [IMAGES, {"w": np.ones((2, 2), np.float32)}],
+    ),
     "keywords": (lambda x, **more: jaxpool.min(x, **more, initial=9, axis=1), [IMAGES]),
     "partial": (functools.partial(jaxpool.dilate, kernel=jnp.asarray(KERNEL)), [IMAGES]),
     "mask": (lambda x, where: jaxpool.avg_pool(x, (2, 2), where=where), [IMAGES, MASK]),

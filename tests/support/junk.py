@@ -164,6 +164,7 @@ CALLS |= {
     for name, given in VALID_ARGUMENTS.items()
     if name in pools()
 }
+CALLS["plan_of(max_pool)"] = (jaxpool.plan_of(jaxpool.max_pool), VALID_ARGUMENTS["max_pool"])
 SCIPY_NAMES = re.compile(r"[a-z]+_filter$|grey_|\w+_tophat|morpholog")
 DROP_INS = {
     "torch": {name: getattr(torch, name) for name in torch.__all__ if name.islower()},
