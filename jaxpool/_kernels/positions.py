@@ -149,25 +149,6 @@ def gather_at_position(x: Array, position: Array, axes: Ints) -> Array:
     return _uncollapse_axes(y, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
 
 
-def gather_at_flat_index(x: Array, flat_index: Array, axes: Ints, from_end: bool) -> Array:
-    """Gather the element of x at the row-major `flat_index` along `axes`, which have size 1 in `flat_index`.
-
-    With `from_end`, the index counts from the last element backwards. An index out of bounds reads any element.
-    """
-    sizes = [x.shape[axis] for axis in axes]
-    batch_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
-    flat_from_start = lax.squeeze(flat_index, axes).astype(np.uint32)
-    if from_end:
-        flat_from_start = lax.full_like(flat_from_start, math.prod(sizes) - 1) - flat_from_start
-    indices = [i.astype(np.int32) for i in unravel_index(flat_from_start, sizes)]
-    index_batch_axes = tuple(range(len(batch_axes)))
-    dnums = lax.GatherDimensionNumbers(
-        (), tuple(sorted(axes)), tuple(axes), batch_axes, index_batch_axes
-    )
-    y = lax.gather(x, jnp.stack(indices, -1), dnums, (1,) * x.ndim, mode="clip")
-    return lax.expand_dims(y, axes)
-
-
 def scatter_add_at_position(y: Array, position: Array, axes: Ints, sizes: Ints) -> Array:
     """Transpose of `gather_at_position`: add each element of y at its position in zeros of `sizes`."""
     x = slices.zeros_like_with_sizes(y, axes, sizes)
