@@ -173,11 +173,11 @@ def max_or_min(
 
 def reduce_axes(
     kind: Kind | Literal["mean"],
-    x: Array,
     axes: tuple[int, ...],
+    ties: Ties,
+    x: Array,
     where: Array | None = None,
     keepdims: bool = True,
-    ties: Ties = "first",
     autodiff: Autodiff = "jvp",
 ) -> Array:
     """The maximum, minimum or mean over distinct non-negative `axes`, as in `max_or_min`."""
