@@ -29,7 +29,7 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
     widen_to_8_bits,
 )
-from jaxpool._kernels.positions import int32_iota, scatter_at_sorted
+from jaxpool._kernels.positions import elements_per_window, int32_iota, scatter_at_sorted
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import tie_bits_of_tap_values
@@ -124,7 +124,8 @@ class RankPool(TapResidualPool):
             num_unmasked = SumPool(window).linear(platform, (), mask[0].astype(np.int32))
             k = plans.position_of_rank(self.rank, num_unmasked)
         elif self._is_median and window.is_padded:
-            k = plans.position_of_rank(self.rank, rank.num_elements_inside(window, key.ndim))
+            counts = elements_per_window(window, "real", key.ndim, np.int32)
+            k = plans.position_of_rank(self.rank, counts)
         loop = self._tap_loop(platform, key)
         return rolled.key_of_rank_in_windows(loop, key, k, self._fill_key(key))
 
