@@ -213,7 +213,7 @@ def _global_pool(
     check_choice("ties", ties, ("first", "last", "split"))
     sharding = sharding_from_type(x)
     if sharding is None:
-        return reduce_axes(kind, x, pooled_axes, mask, keepdims, ties)
+        return reduce_axes(kind, pooled_axes, ties, x, mask, keepdims)
     return reduce_sharded(kind, sharding, x, pooled_axes, mask, keepdims, ties)
 
 

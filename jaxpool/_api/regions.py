@@ -22,10 +22,7 @@ from jaxpool._api.box_arguments import (
     check_spatial_scale,
 )
 from jaxpool._api.max_pool import max_pool
-from jaxpool._arguments.arrays import (
-    ArrayArgument,
-    as_array,
-)
+from jaxpool._arguments.arrays import ArrayArgument, as_array
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import call_with_auto_sharding, context_axes

@@ -23,12 +23,7 @@ from jaxpool._arguments.arrays import (
 )
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import Result, call_with_auto_sharding, check_unsharded
-from jaxpool._arguments.sizes import (
-    check_bool,
-    check_fits_int32_indices,
-    checked_int,
-    static_sizes,
-)
+from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, checked_int, static_sizes
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float
 from jaxpool._kernels.segments import Segments, clip_segment_ids
 

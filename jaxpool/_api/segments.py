@@ -11,15 +11,9 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.segment_arguments import checked_rows, checked_soft_rows
-from jaxpool._arguments.arrays import (
-    ArrayArgument,
-    MaskArgument,
-    wrong_dtype_error,
-)
+from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, wrong_dtype_error
 from jaxpool._arguments.decorator import public
-from jaxpool._arguments.sizes import (
-    check_choice,
-)
+from jaxpool._arguments.sizes import check_choice
 from jaxpool._kernels.dtypes import Kind, Ties, as_float, reduction_identity
 from jaxpool._kernels.segments import Segments
 from jaxpool._ops.apply import apply, apply_with_residual

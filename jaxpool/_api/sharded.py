@@ -18,12 +18,7 @@ from jaxpool._arguments.arrays import PyTree, as_array, is_array, is_nested_deep
 from jaxpool._arguments.calls import FunctionWrapper
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
-from jaxpool._arguments.sharding import (
-    ArraySharding,
-    check_divisible,
-    context_axes,
-    find_sharding,
-)
+from jaxpool._arguments.sharding import ArraySharding, check_divisible, context_axes, find_sharding
 
 # Arguments, of functions and of those in `compat`, whose axes are those of the pooled array. They are sharded like the
 # array. Other arrays, such as keys, kernels and boxes, keep the sharding that they show, or are replicated, even if

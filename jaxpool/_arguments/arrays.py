@@ -94,10 +94,8 @@ def _dtype_conversion_hint(arg_name: str, dtype: Any) -> str:
     if getattr(dtype, "names", None):
         return f"It has fields: pass one of them, {arg_name}[{dtype.names[0]!r}]."
     hints = {
-        **{
-            "f": f"Pass {arg_name}.astype(numpy.float64).",
-            "c": f"Pass {arg_name}.real or abs({arg_name}).",
-        },
+        "f": f"Pass {arg_name}.astype(numpy.float64).",
+        "c": f"Pass {arg_name}.real or abs({arg_name}).",
         **dict.fromkeys("Mm", f"Pass {arg_name}.astype(numpy.int64), a count of time units."),
         "O": f"It holds Python objects: convert them with {arg_name}.astype or numpy.stack.",
     }

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import (
-    Axes,
-    checked_tuple,
-    is_int,
-    normalise_axes,
-    static_sizes,
-)
+from jaxpool._arguments.sizes import Axes, checked_tuple, is_int, normalise_axes, static_sizes
 from jaxpool._geometry.window import (
     MAX_WINDOW_OVERHANG,
     AdaptiveAxis,

@@ -107,13 +107,14 @@ def _merged_positions(shape: Sequence[int], axes: Ints, positions: Sequence[Arra
     return merged
 
 
-def gather_along_axis(x: Array, axis: int, positions: Array) -> Array:
+def gather_along_axis(x: Array, axis: int, positions: Array | np.ndarray) -> Array:
     """Gather the elements of x at `positions` along an axis, like `jnp.take`."""
     offset_dims = (*range(axis), *range(axis + positions.ndim, x.ndim - 1 + positions.ndim))
     sizes = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
     numbers = lax.GatherDimensionNumbers(offset_dims, (axis,), (axis,))
     mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
-    return lax.gather(x, lax.expand_dims(positions, [positions.ndim]), numbers, sizes, mode=mode)
+    indices = positions.reshape(*positions.shape, 1)
+    return lax.gather(x, indices, numbers, sizes, mode=mode)
 
 
 def run_clamped_pass(

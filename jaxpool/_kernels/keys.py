@@ -105,25 +105,6 @@ def tie_zero_keys(sort_keys: Array, dtype: DType) -> Array:
     return lax.sub(sort_keys, lax.shift_right_arithmetic(sort_keys, shift))
 
 
-def has_sign_bit(x: Array) -> Array:
-    """Mask of floats with the sign bit set, including -0."""
-    bits = float_bits(_widen_8_bit_floats(x))
-    return lax.lt(bits, dtypes.full_like(bits, 0))
-
-
-def set_sign_of_zeros(y: Array, negative_mask: Array) -> Array:
-    """Set zeros of y, found by their bits, to -0 where `negative_mask` is True, and to +0 elsewhere."""
-    wide = _widen_8_bit_floats(y)
-    bits = float_bits(wide)
-    info = np.iinfo(bits.dtype)
-    magnitude = lax.bitwise_and(bits, dtypes.full_like(bits, info.max))
-    signed_zero = lax.select(
-        negative_mask, dtypes.full_like(bits, info.min), dtypes.full_like(bits, 0)
-    )
-    signed_bits = lax.select(lax.eq(magnitude, dtypes.full_like(magnitude, 0)), signed_zero, bits)
-    return _floats_from_bits(signed_bits, y.dtype)
-
-
 def constant_sort_key(value: np.ndarray) -> np.ndarray:
     """`to_sort_keys` of a NumPy constant other than NaN, by NumPy."""
     value = value if value.dtype in _BITCAST_DTYPES else dtypes.constant_in_comparison_dtype(value)

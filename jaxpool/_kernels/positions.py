@@ -17,7 +17,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import AdaptiveWindow, Axis, Window, replace_sizes
 from jaxpool._kernels import dtypes, slices
-from jaxpool._kernels.dtypes import accumulator_dtype
+from jaxpool._kernels.dtypes import DType, accumulator_dtype
 from jaxpool._kernels.slices import Ints, unravel_index
 from jaxpool._plan.problem import group_axes, is_constant_table
 
@@ -53,7 +53,7 @@ def scaled_floor_division(
     """
     if isinstance(factor, np.ndarray):
         return ((factor.astype(np.int64) * numerator + addend) // denominator).astype(np.int32)
-    if num_values <= (np.iinfo(np.int32).max - 2 * denominator) // numerator:
+    if num_values <= (np.iinfo(np.int32).max - denominator) // numerator:
         return (factor * numerator + addend) // denominator
     quotient: IntArray | np.uint32 = np.uint32(0)
     remainder: IntArray | np.uint32 = np.uint32(addend)
@@ -73,16 +73,20 @@ def window_starts(dim: Axis) -> IntArray:
     return all_window_indices(dim) * np.int32(dim.stride) - np.int32(dim.low)
 
 
-def counts_along(
-    dim: Axis, kind: CountKind, window_indices: Callable[[Axis], IntArray] = all_window_indices
-) -> IntArray:
-    """The number of elements of each window along an axis, at least 1. Without padding, the result has one entry."""
-    if not dim.is_padded:
-        return np.array([dim.window], np.int32)
-    indices = window_indices(dim)
-    if kind == "counted":
-        return dim.num_taps_counted(indices).clip(1)
-    return dim.num_taps_inside(indices).clip(1)
+def elements_per_window(
+    window: Window,
+    kind: CountKind,
+    ndim: int,
+    dtype: DType,
+    window_indices: Callable[[Axis], IntArray] = all_window_indices,
+) -> Array:
+    """The number of elements of each window, at least 1, broadcastable to an output of rank `ndim`."""
+    counts = []
+    for dim in window.dims:
+        count_fn = dim.num_taps_counted if kind == "counted" else dim.num_taps_inside
+        count = count_fn(window_indices(dim)) if dim.is_padded else np.array([dim.window])
+        counts.append(count.clip(1).astype(dtype))
+    return slices.outer_broadcast(jnp.multiply, counts, window.axes, ndim)
 
 
 def flat_position_of_tap(
@@ -147,25 +151,6 @@ def gather_at_position(x: Array, position: Array, axes: Ints) -> Array:
     wide = _collapse_axes_to_last(x.astype(accumulator_dtype(x.dtype)), axes)
     y = _gather_along_last_axis(wide, _collapse_axes_to_last(position, axes)[..., None])
     return _uncollapse_axes(y, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
-
-
-def gather_at_flat_index(x: Array, flat_index: Array, axes: Ints, from_end: bool) -> Array:
-    """Gather the element of x at the row-major `flat_index` along `axes`, which have size 1 in `flat_index`.
-
-    With `from_end`, the index counts from the last element backwards. An index out of bounds reads any element.
-    """
-    sizes = [x.shape[axis] for axis in axes]
-    batch_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
-    flat_from_start = lax.squeeze(flat_index, axes).astype(np.uint32)
-    if from_end:
-        flat_from_start = lax.full_like(flat_from_start, math.prod(sizes) - 1) - flat_from_start
-    indices = [i.astype(np.int32) for i in unravel_index(flat_from_start, sizes)]
-    index_batch_axes = tuple(range(len(batch_axes)))
-    dnums = lax.GatherDimensionNumbers(
-        (), tuple(sorted(axes)), tuple(axes), batch_axes, index_batch_axes
-    )
-    y = lax.gather(x, jnp.stack(indices, -1), dnums, (1,) * x.ndim, mode="clip")
-    return lax.expand_dims(y, axes)
 
 
 def scatter_add_at_position(y: Array, position: Array, axes: Ints, sizes: Ints) -> Array:

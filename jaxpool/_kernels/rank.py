@@ -12,15 +12,9 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.keys import min_or_max_key
-from jaxpool._kernels.positions import counts_along
+from jaxpool._kernels.positions import elements_per_window
 from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords
 from jaxpool._plan.rank_pool import Comparator, Rank, position_of_rank
-
-
-def num_elements_inside(window: Window, ndim: int) -> Array:
-    """Number of elements of each window that are inside the input, broadcastable to the output."""
-    counts = [counts_along(dim, "real") for dim in window.dims]
-    return slices.outer_broadcast(jnp.multiply, counts, window.axes, ndim)
 
 
 def select_by_sorting_network(
@@ -38,8 +32,8 @@ def select_by_sorting_network(
         values[high] = lax.max(a, b) if needs_max else b
     y = values[possible_positions[0]]
     if possible_positions[1:]:
-        target = position_of_rank(rank, num_elements_inside(window, y.ndim))
-        target = slices.broadcast_like(target, y)
+        counts = elements_per_window(window, "real", y.ndim, np.int32)
+        target = slices.broadcast_like(position_of_rank(rank, counts), y)
     for position in possible_positions[1:]:
         y = lax.select(lax.eq(target, lax.full_like(target, position)), values[position], y)
     return y

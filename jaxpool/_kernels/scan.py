@@ -30,7 +30,6 @@ from jaxpool._kernels.dtypes import (
     comparison_dtype_identity,
     from_comparison_dtype,
     index_dtype,
-    is_float,
     is_tied_with,
     reduction_identity,
     to_comparison_dtype,
@@ -219,8 +218,6 @@ def running_select_with_index(
     If earlier elements win ties, an element takes over if it beats the previous running value; if later elements
     win, if it ties with the current one. A reset begins an episode, whose first visited element always takes over.
     The index is the latest position that took over, so the index does not depend on the order of joins in the scan.
-    For floats, the scanned integers are `2 * position + sign bit of the element`, so that a zero gets the sign of
-    the selected zero.
     """
     num_earlier = [_num_earlier_in_episode(scan, mask) for mask in reset_masks]
     if scan.plan.reduces_first:
@@ -241,21 +238,13 @@ def running_select_with_index(
     else:
         takes_over = is_tied_with(tie_zeros(value), tie_zeros(extrema))
     max_index = max(x.shape[scan.axis] - 1, 0)
-    is_signed = is_float(dtype)
-    positions = lax.broadcasted_iota(index_dtype((max_index + 1) << is_signed), x.shape, scan.axis)
+    positions = lax.broadcasted_iota(index_dtype(max_index + 1), x.shape, scan.axis)
     position = lax.full_like(takes_over, 0, positions.dtype) + positions  # sharded as x
     start = np.asarray(max_index if reverse else 0, position.dtype)
-    if is_signed:
-        two, sign_bit = np.asarray(2, position.dtype), keys.has_sign_bit(x).astype(position.dtype)
-        position, start = position * two + sign_bit, start * two + np.asarray(reverse, two.dtype)
     winners = lax.select(takes_over, position, lax.full_like(position, start))
     index = _running_max_or_min(scan, winners, "min" if reverse else "max", start)
     y = keys.from_sort_keys(extrema, dtype) if uses_keys else from_comparison_dtype(extrema, dtype)
-    if not is_signed:
-        return y, index
-    one = lax.full_like(index, 1)
-    y = keys.set_sign_of_zeros(y, lax.eq(lax.bitwise_and(index, one), one))
-    return y, lax.shift_right_logical(index, one).astype(index_dtype(max_index + 1))
+    return y, index
 
 
 def _zero_except_at_run_starts(x: Array, index: Array, axis: int) -> Array:

@@ -23,11 +23,8 @@ from jaxpool._kernels.dtypes import (
     Ties,
     accumulator_dtype,
     as_float,
-    is_float,
     reduction_identity,
 )
-from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
-from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.reduce import max_or_min_over_axes
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
@@ -112,10 +109,6 @@ class AdaptiveSelect(PatchPool):
             return self.restore_axes(y), pack_bits(lax.collapse(tied, axis, axis + 2), axis)
         find_tap = functools.partial(patches.tap_of_max, window=window, ties=self.ties)
         tap = materialise(barrier_kind, find_tap, x_patches, y)
-        if is_float(x.dtype) and x.size:
-            axes = patches.tap_axes(window)
-            selected = gather_at_flat_index(x_patches, lax.expand_dims(tap, axes), axes, False)
-            y = set_sign_of_zeros(y, has_sign_bit(lax.squeeze(selected, axes)))
         return self.restore_axes(y), tap
 
     def transpose(self, platform: Platform, residual: Array, dy: Array) -> tuple[Array]:

@@ -20,11 +20,9 @@ from jaxpool._kernels.dtypes import (
     comparison_dtype_identity,
     from_comparison_dtype,
     index_dtype,
-    is_float,
     is_tied_with,
     to_comparison_dtype,
 )
-from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
 from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan
 from jaxpool._ops.op import Op, Residual, array_problem
@@ -107,10 +105,7 @@ class BoxMax(Op):
 
         wide_x, wide_y = map(to_comparison_dtype, (x, y))
         index = self._fold_pixels(platform, select_tied, sentinel, [wide_x], extra_args, wide_y)
-        residual = extra_args, index
-        if is_float(x.dtype):
-            y = set_sign_of_zeros(y, has_sign_bit(self.linear(platform, residual, x)))
-        return y, residual
+        return y, (extra_args, index)
 
     def _sum_tied_pixels(self, platform: Platform, residual: Residual, *xs: Array) -> Array:
         """The sum of the array in `xs` over the tied pixels of each cell, or their number if `xs` is empty."""

@@ -17,13 +17,7 @@ from jaxpool._ops.range_status import (
     ratio,
     scale_dy,
 )
-from jaxpool._ops.ranged import (
-    Pair,
-    RangeCheckedOp,
-    Slope,
-    amend_unless,
-    widen_elements,
-)
+from jaxpool._ops.ranged import Pair, RangeCheckedOp, Slope, amend_unless, widen_elements
 from jaxpool._plan.problem import Platform
 
 # log2 of the largest total weight that `ExpectedValuePool` evaluates directly. The squared total is in range too.

@@ -30,12 +30,7 @@ from jaxpool._ops.range_status import (
     scale_dy,
     zeros_with_tangent,
 )
-from jaxpool._ops.ranged import (
-    RangeCheckedOp,
-    Slope,
-    apply_ranged,
-    widen_elements,
-)
+from jaxpool._ops.ranged import RangeCheckedOp, Slope, apply_ranged, widen_elements
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.problem import Platform

@@ -29,12 +29,12 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
     widen_to_8_bits,
 )
-from jaxpool._kernels.positions import int32_iota, scatter_at_sorted
+from jaxpool._kernels.positions import elements_per_window, int32_iota, scatter_at_sorted
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import tie_bits_of_tap_values
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.chosen import TapResidualPool, make_tap_loop, pick_selected
+from jaxpool._ops.chosen import TapResidualPool, make_tap_loop
 from jaxpool._ops.op import Op, Residual, is_partitioned
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
@@ -54,7 +54,7 @@ def _from_keys(key: Array, dtype: DType, *, has_mask: bool) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class RankPool(TapResidualPool):
-    """The element of `rank` in the sorted order of each window. `value` and ties "split" return +0 for any zero.
+    """The element of `rank` in the sorted order of each window. A zero is +0.
 
     `taps` has the flat window indices that take part, ascending; all indices if windows are padded. Residual: the
     selected tap; with ties "split" one bit per tap, or for large windows x, y and the mask. Masked elements have keys
@@ -124,7 +124,8 @@ class RankPool(TapResidualPool):
             num_unmasked = SumPool(window).linear(platform, (), mask[0].astype(np.int32))
             k = plans.position_of_rank(self.rank, num_unmasked)
         elif self._is_median and window.is_padded:
-            k = plans.position_of_rank(self.rank, rank.num_elements_inside(window, key.ndim))
+            counts = elements_per_window(window, "real", key.ndim, np.int32)
+            k = plans.position_of_rank(self.rank, counts)
         loop = self._tap_loop(platform, key)
         return rolled.key_of_rank_in_windows(loop, key, k, self._fill_key(key))
 
@@ -149,14 +150,7 @@ class RankPool(TapResidualPool):
             return _from_keys(y, x.dtype, has_mask=bool(mask)), residual
 
         y, residual = materialise(barrier_kind, kernel, x, *mask)
-        if split:
-            return y, residual if unrolls else (x, y, *mask)
-        if is_float(x.dtype):
-            # `pick_selected` is a sum, which would lose the sign of a zero of x.
-            sign_bit = keys.has_sign_bit(x).astype(x.dtype)
-            picked = pick_selected(self.window, sign_bit, residual, platform)
-            y = keys.set_sign_of_zeros(y, lax.ne(picked, lax.full_like(picked, 0)))
-        return y, residual
+        return y, (x, y, *mask) if split and not unrolls else residual
 
     def _tied_taps_of_residual(self, platform: Platform, residual: Residual) -> rolled.Selection:
         x, y, *mask = residual

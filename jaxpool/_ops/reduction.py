@@ -12,9 +12,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import replace_sizes
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float, is_float
-from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
-from jaxpool._kernels.positions import gather_at_flat_index
+from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Arrays, Op, Residual, array_problem
@@ -26,8 +24,8 @@ from jaxpool._plan.reduce import ReductionPlan, plan_reduction
 class Reduction(Op):
     """Maximum or minimum over whole `axes` of lengths `sizes`, with an optional mask. The output keeps the axes.
 
-    Residual: the index of the selected element, or with ties "split" x, y and the mask. +0 and -0 tie. A zero from
-    `primal` has the sign of the selected element; a zero from `value` or with ties "split" has an unspecified sign.
+    Residual: the index of the selected element, or with ties "split" x, y and the mask. +0 and -0 tie, so the sign of
+    a zero is unspecified.
     """
 
     kind: Kind
@@ -55,11 +53,7 @@ class Reduction(Op):
         if self.ties == "split":
             return y, (x, y, mask)
         last, plan = self.ties == "last", self._plan(platform, x, of_ties=True)
-        flat_index = reducing.flat_index_of_extremum(x, y, self.axes, last, mask, plan)
-        if is_float(x.dtype) and x.size:
-            selected_x = gather_at_flat_index(x, flat_index, self.axes, last)
-            y = set_sign_of_zeros(y, has_sign_bit(selected_x))
-        return y, flat_index
+        return y, reducing.flat_index_of_extremum(x, y, self.axes, last, mask, plan)
 
     def is_selected(self, platform: Platform, residual: Residual, shape: Sequence[int]) -> Array:
         """A mask of `shape`, True at each selected or tied element."""
@@ -179,11 +173,11 @@ def max_or_min(
 
 def reduce_axes(
     kind: Kind | Literal["mean"],
-    x: Array,
     axes: tuple[int, ...],
+    ties: Ties,
+    x: Array,
     where: Array | None = None,
     keepdims: bool = True,
-    ties: Ties = "first",
     autodiff: Autodiff = "jvp",
 ) -> Array:
     """The maximum, minimum or mean over distinct non-negative `axes`, as in `max_or_min`."""

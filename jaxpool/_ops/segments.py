@@ -102,10 +102,7 @@ class SegmentSelect(Op):
         no_row = -1 if last else x.shape[0]
         row_index = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), no_row)
         reduce_fn = jax.ops.segment_max if last else jax.ops.segment_min
-        residual = ids, self.segments.reduce(reduce_fn, row_index, ids)
-        if is_float(x.dtype) and x.size:
-            y = keys.set_sign_of_zeros(y, keys.has_sign_bit(self.linear(platform, residual, x)))
-        return y, residual
+        return y, (ids, self.segments.reduce(reduce_fn, row_index, ids))
 
     def _num_tied(
         self, platform: Platform, x: Array, extrema: Array, bits: Array, ids: Array

@@ -12,7 +12,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator_dtype, cast
-from jaxpool._kernels.positions import CountKind, counts_along
+from jaxpool._kernels.positions import CountKind, elements_per_window
 from jaxpool._kernels.sums import Epilogue, window_sum, window_sum_transpose
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op, problem_of
@@ -28,8 +28,7 @@ def element_counts(window: Window, kind: CountKind, y: Array) -> Array:
     constant = constant_count(window, kind)
     if constant is not None:
         return jnp.asarray(constant, y.dtype)
-    counts = [counts_along(dim, kind).astype(y.dtype) for dim in window.dims]
-    return slices.outer_broadcast(jnp.multiply, counts, window.axes, y.ndim)
+    return elements_per_window(window, kind, y.ndim, y.dtype)
 
 
 def constant_count(window: Window, kind: CountKind) -> int | None:

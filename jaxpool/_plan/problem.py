@@ -68,6 +68,11 @@ class ArrayProblem:
         return TUNING[self.platform]
 
     @property
+    def is_on_one_device(self) -> bool:
+        """Whether XLA does not partition the array over devices."""
+        return not (self.is_sharded or self.is_partitioned)
+
+    @property
     def bits(self) -> int:
         """Number of bits of an array element; 8 for bool."""
         digits = re.search(r"\d+", self.dtype)
@@ -115,8 +120,8 @@ def always_scales(problem: Problem) -> bool:
 
     The unrolled sums read at clamped positions. These need known sizes that fit int32, and a program for one device.
     """
-    window, is_on_devices = problem.window, problem.is_sharded or problem.is_partitioned
-    if window.size > problem.tuning.max_scaled_taps or is_on_devices:
+    window = problem.window
+    if window.size > problem.tuning.max_scaled_taps or not problem.is_on_one_device:
         return False
     # A window in the padding reads no element.
     if not all(any(a.tap_offsets for a in window_access(d).transposed()) for d in window.dims):
@@ -131,7 +136,7 @@ def num_batch_chunks(problem: Problem) -> int:
     A loop along a partitioned batch would make XLA gather the batch on every device.
     """
     shape, max_elements = problem.shape, problem.tuning.max_chunk_elements
-    is_split = 0 in problem.window.axes or problem.is_sharded or problem.is_partitioned
+    is_split = 0 in problem.window.axes or not problem.is_on_one_device
     if is_split or None in shape or num_elements(shape) <= max_elements:
         return 1
     batch, example = int(shape[0] or 0), num_elements(shape[1:])
@@ -300,8 +305,7 @@ def single_region(
 
 def barrier_between_passes(problem: ArrayProblem) -> BarrierKind:
     """The kind of barrier that makes XLA store the results of passes. XLA cannot merge axes that are partitioned."""
-    is_one_device = not (problem.is_sharded or problem.is_partitioned)
-    has_clamped_reads = problem.tuning.clamps_reads and is_one_device
+    has_clamped_reads = problem.tuning.clamps_reads and problem.is_on_one_device
     return "row-major barrier" if has_clamped_reads else barrier_of(problem.platform)
 
 
@@ -315,8 +319,8 @@ def clamped_or_single_region(
     fits = 0 < num_elements(shape) < 1 << 31 and 0 not in map(total_positions, sources[0])
     fits = fits and problem.window.size < -OUTSIDE_TAP
     # XLA would all-reduce the result of a gather along an axis that it partitions.
-    is_on_one_device = not (problem.is_sharded or problem.is_partitioned)
-    if problem.tuning.clamps_reads and fits and reads_all_axes and is_on_one_device:
+    clamps_reads = problem.tuning.clamps_reads and problem.is_on_one_device
+    if clamps_reads and fits and reads_all_axes:
         return Layout("clamped")
     return single_region(sources[0])
 

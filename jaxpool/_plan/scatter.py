@@ -18,8 +18,7 @@ def scatters_in_order(platform: Platform, shape: Shape, is_sharded: bool) -> boo
 def flattens_scatter(problem: ArrayProblem, output_shape: Shape) -> bool:
     """Whether a scatter into the array of `output_shape` has one flat position per element, and no batch axes."""
     fits_flat = all(fits_int32(num_elements(shape)) for shape in (problem.shape, output_shape))
-    is_on_devices = problem.is_sharded or problem.is_partitioned
-    return problem.tuning.flattens_scatters and fits_flat and not is_on_devices
+    return problem.tuning.flattens_scatters and fits_flat and problem.is_on_one_device
 
 
 def scatters_to_rows(platform: Platform, shape: Shape, num_segments: int, is_sharded: bool) -> bool:

@@ -33,7 +33,7 @@ class Limits:
     min_rows_per_partial_sum: int = 16  # Rows: partial sums of fewer rows of a segment would cost time and memory.
     min_long_segment_rows: int = 2048  # Rows: longer segments have partial sums, even if their rows are scattered in x.
     rows_per_sampled_id: int = 64  # Rows: to find long segments, one segment id per this many rows is counted.
-    cells_per_round: int = 2  # Cells per axis: a loop adds this many to a pixel per step; few boxes need more.
+    cells_per_step: int = 2  # Cells per axis: a loop adds this many to a pixel per step; few boxes need more.
     boxes_per_matmul: int = 16  # Boxes: an RoI pool has this many per matrix product, enough rows with few empty slots.
 
 

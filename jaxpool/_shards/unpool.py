@@ -21,12 +21,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import ArraySharding, axes_of_type, check_divisible
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import indices_to_positions
-from jaxpool._kernels.slices import (
-    Ints,
-    reshape_along_axis,
-    unravel_index,
-    zeros_like_with_sizes,
-)
+from jaxpool._kernels.slices import Ints, reshape_along_axis, unravel_index, zeros_like_with_sizes
 from jaxpool._ops.apply import apply
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo

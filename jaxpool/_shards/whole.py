@@ -90,17 +90,6 @@ def _mean(
     return (lax.psum(local_sum, mesh_names) / count).astype(dtype)
 
 
-def _reduce_shard(
-    kind: Literal["max", "mean"],
-    axes: tuple[int, ...],
-    ties: Ties,
-    x: Array,
-    mask: Array | None = None,
-) -> Array:
-    """The maximum or mean of a shard over `axes` that are not sharded."""
-    return reduce_axes(kind, x, axes, mask, ties=ties)
-
-
 def reduce_sharded(
     kind: Kind | Literal["mean"],
     sharding: ArraySharding,
@@ -124,7 +113,7 @@ def reduce_sharded(
     body: Callable[..., Array]
     settings: tuple[object, ...]
     if not any(mesh_axes):
-        body, settings = _reduce_shard, (kind, axes, ties)
+        body, settings = reduce_axes, (kind, axes, ties)
     elif kind == "max":
         body, settings = _max, (axes, mesh_axes, ties)
     else:

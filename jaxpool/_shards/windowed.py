@@ -21,8 +21,7 @@ from jax.typing import ArrayLike
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, accumulator_dtype, reduction_identity
 from jaxpool._kernels.positions import (
-    CountKind,
-    counts_along,
+    elements_per_window,
     flat_position_of_tap,
     input_position_of_tap,
 )
@@ -87,7 +86,9 @@ def sum_pool_of_shard(windows: ShardedWindows, divisor: Divisor, x: Array) -> Ar
     if divisor in ("counted", "real"):
         common_count = constant_count(windows.window, divisor)
         if common_count is None:
-            op, counts = SumPool(windows.local_window), _window_counts(windows, divisor, x)
+            window, dtype = windows.window, accumulator_dtype(x.dtype)
+            counts = elements_per_window(window, divisor, x.ndim, dtype, windows.window_indices)
+            op = SumPool(windows.local_window)
             return apply(*_op_and_args_with_halo(windows, x, 0, op, counts))
         divisor = float(common_count)
     op = SumPool(windows.local_window, divisor)
@@ -148,11 +149,3 @@ def _select_op_and_args(
         extra = (outer_broadcast(jnp.logical_and, masks, axes, x.ndim),)
     pool = FindTiesPool(windows.extended_window, kind)
     return pool, windows.extend(x, fill), *extra
-
-
-def _window_counts(windows: ShardedWindows, divisor: CountKind, x: Array) -> Array:
-    """The number of elements that divides the sum of each window, broadcastable to the output."""
-    dims, dtype = windows.window.dims, accumulator_dtype(x.dtype)
-    counts = [counts_along(dim, divisor, windows.window_indices) for dim in dims]
-    counts = [jnp.asarray(count, dtype) for count in counts]
-    return outer_broadcast(jnp.multiply, counts, windows.window.axes, x.ndim)

@@ -15,7 +15,7 @@ from jaxpool._ops.cumulative import RunningExtremum, running_logsumexp
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, ORDERED_DTYPES
 from jaxpool.compat._torch_public import make_extremum
-from jaxpool.compat._torch_reduce import ValuesAndIndices
+from jaxpool.compat._torch_reduce import ValuesAndIndices, values_and_indices
 
 
 def _cumulative_extremum(kind: Kind, input: Any, dim: int) -> ValuesAndIndices:
@@ -27,8 +27,8 @@ def _cumulative_extremum(kind: Kind, input: Any, dim: int) -> ValuesAndIndices:
             check_fits_int32_indices("input", static_sizes(x.shape, (axis,), min_size=0))
     if not x.ndim or 0 in x.shape:
         return ValuesAndIndices(x, jnp.zeros(x.shape, jnp.int32))
-    values, index = apply_with_residual(RunningExtremum(kind, "last", axis, False), x)
-    return ValuesAndIndices(values, index.astype(jnp.int32))
+    selected = apply_with_residual(RunningExtremum(kind, "last", axis, False), x)
+    return values_and_indices(x, *selected, axis)
 
 
 _CUMMAX_DOC = """\

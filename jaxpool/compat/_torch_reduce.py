@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -13,6 +14,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import call_with_auto_sharding
 from jaxpool._arguments.sizes import (
     check_bool,
     check_fits_int32_indices,
@@ -38,6 +40,27 @@ class ValuesAndIndices(NamedTuple):
     indices: Array
 
 
+@jax.custom_jvp
+def _replace_value(y: Array, new_y: Array) -> Array:
+    """`new_y`, with the derivative of y."""
+    return new_y
+
+
+@_replace_value.defjvp
+def _replace_value_jvp(
+    primals: tuple[Array, Array], tangents: Sequence[Array]
+) -> tuple[Array, Array]:
+    return primals[1], tangents[0]
+
+
+def values_and_indices(x: Array, values: Array, positions: Array, axis: int) -> ValuesAndIndices:
+    """The elements of x at `positions`, which equal `values` except for the sign of a zero, and int32 positions."""
+    indices = positions.astype(jnp.int32)
+    gather = functools.partial(jnp.take_along_axis, axis=axis, mode="promise_in_bounds")
+    elements = call_with_auto_sharding(gather, 0, x.ndim, x, indices)
+    return ValuesAndIndices(_replace_value(values, elements), indices)
+
+
 def _check_nonempty_axes(x: Array, axes: Sequence[int]) -> None:
     if 0 in static_sizes(x.shape, axes, min_size=0):
         axes_text = f"axes {axes}" if len(axes) > 1 else f"axis {axes[0]}"
@@ -58,11 +81,9 @@ def _reduce_with_indices(
             return ValuesAndIndices(x, jnp.zeros((), jnp.int32))
         _check_nonempty_axes(x, [axis])
         check_fits_int32_indices("input", [x.shape[axis]])
-    values, residual = apply_with_residual(make_op("first", (axis,), (x.shape[axis],)), x)
-    indices = residual.astype(jnp.int32)
-    if keepdim:
-        return ValuesAndIndices(values, indices)
-    return ValuesAndIndices(lax.squeeze(values, (axis,)), lax.squeeze(indices, (axis,)))
+    selected = apply_with_residual(make_op("first", (axis,), (x.shape[axis],)), x)
+    result = values_and_indices(x, *selected, axis)
+    return result if keepdim else ValuesAndIndices(*[lax.squeeze(y, (axis,)) for y in result])
 
 
 def _check_keepdim_has_dim(dim: Any, keepdim: Any) -> None:

@@ -16,17 +16,9 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.access import GatherTable, Phases, gather_tables, max_elements_per_position
 from jaxpool._kernels import slices
+from jaxpool._kernels.clamped import gather_along_axis
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, index_dtype
 from jaxpool._plan.problem import Step
-
-
-def _gather_along_axis(x: Array, axis: int, positions: np.ndarray) -> Array:
-    """Gather elements along an axis at a vector of `positions`."""
-    sizes = [1 if a == axis else size for a, size in enumerate(x.shape)]
-    other_axes = tuple(a for a in range(x.ndim) if a != axis)
-    dnums = lax.GatherDimensionNumbers(other_axes, (axis,), (axis,))
-    mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
-    return lax.gather(x, positions[:, None], dnums, sizes, mode=mode)
 
 
 def prevent_constant_folding(x: Array) -> Array:
@@ -68,7 +60,7 @@ def sum_by_gather_tables(x: Array, axes: Sequence[int], axis_phases: Sequence[Ph
     for axis, phases in reversed([*zip(axes, axis_phases, strict=True)]):
         parts = []
         for elements, _, exist in gather_tables(phases):
-            term = cast(_gather_along_axis(x, axis, elements), accumulator_dtype(x.dtype))
+            term = cast(gather_along_axis(x, axis, elements), accumulator_dtype(x.dtype))
             if not exist.all():
                 term = slices.where_or_zero(lax.broadcast_in_dim(exist, term.shape, (axis,)), term)
             parts.append(term)
@@ -92,7 +84,7 @@ def _covering_windows(
 
         def gather_at_window(x: Array, axis_tables: dict[int, GatherTable] = axis_tables) -> Array:
             for axis in sorted(axis_tables, reverse=True):  # minor axis first
-                x = _gather_along_axis(x, axis, axis_tables[axis][0])
+                x = gather_along_axis(x, axis, axis_tables[axis][0])
             return x
 
         tap_difference = cast(gather_at_window(index), dtype)
