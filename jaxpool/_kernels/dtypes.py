@@ -67,6 +67,20 @@ def full_like(x: Array, value: Any, dtype: DType | None = None) -> Array:
     return lax.broadcast(np.asarray(value, x.dtype if dtype is None else dtype), x.shape)
 
 
+def where(condition: Array, x: Array | float, y: Array | float) -> Array:
+    """As `jnp.where` of an array and a number or another array, but half as much Python to trace if shapes agree."""
+    like = x if isinstance(x, Array) else y
+    branches = [each if isinstance(each, Array) else full_like(like, each) for each in (x, y)]
+    if any(each.shape != condition.shape for each in branches):
+        return jnp.where(condition, *branches)
+    return lax.select(condition, *branches)
+
+
+def is_inf(x: Array) -> Array:
+    """As `jnp.isinf` of a floating-point array, but a third of the Python to trace."""
+    return lax.eq(lax.abs(x), full_like(x, np.inf))
+
+
 def widen_to_8_bits(x: Array) -> Array:
     """Widen 2-bit and 4-bit integers to 8 bits, because XLA lacks some operations on narrower integers."""
     if not jnp.issubdtype(x.dtype, jnp.integer):

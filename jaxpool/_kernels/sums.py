@@ -22,7 +22,7 @@ from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._kernels import slices
 from jaxpool._kernels.clamped import T
 from jaxpool._kernels.cpu import tables
-from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, full_like, where
 from jaxpool._kernels.passes import PadToRegion, Source, run_pass
 from jaxpool._kernels.reduce_window import reduce_window_sum, reduce_window_sum_transpose
 from jaxpool._plan.sum_pool import SumPass, SumPlan
@@ -112,7 +112,7 @@ def max_per_window(x: Array, window: Window) -> Array:
     loop_window, whole_axes = _separate_whole_axes(window)
     padded = slices.pad_input(lax.stop_gradient(x), loop_window, -np.inf)
     y = _join_taps(
-        loop_window, lambda tap: _elements_at_traced_tap(padded, loop_window, tap), lax.max
+        loop_window, lambda tap: _elements_at_traced_tap(padded, loop_window, tap), lax.max, -np.inf
     )
     return jnp.max(y, axis=whole_axes, keepdims=True)
 
@@ -135,12 +135,12 @@ def sum_over_taps(
         if not mask and not loop_window.is_padded:
             return terms_of_elements(*elements)
         is_inside = elements.pop() if mask else tap_inside_mask(loop_window, tap, elements[0].ndim)
-        return tuple(jnp.where(is_inside, array, 0) for array in terms_of_elements(*elements))
+        return tuple(where(is_inside, array, 0) for array in terms_of_elements(*elements))
 
     def add_terms(left: tuple[Array, ...], right: tuple[Array, ...]) -> tuple[Array, ...]:
         return tuple(map(lax.add, left, right))
 
-    totals = _join_taps(loop_window, terms_at_tap, add_terms)
+    totals = _join_taps(loop_window, terms_at_tap, add_terms, -0.0)
     return tuple(jnp.sum(array, axis=whole_axes, keepdims=True) for array in totals)
 
 
@@ -162,7 +162,7 @@ def sum_over_taps_transpose(
         slope = slope_of_term(_elements_at_traced_tap(padded, loop_window, tap), *window_arrays)
         return _elements_at_traced_tap_transpose(slope * dy, loop_window, tap)
 
-    dx = _join_taps(loop_window, cotangents_at_tap, lax.add)
+    dx = _join_taps(loop_window, cotangents_at_tap, lax.add, -0.0)
     cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop_window, 0), x)(dx)[0]
     return cropped
 
@@ -173,27 +173,29 @@ def _separate_whole_axes(window: Window) -> tuple[Window, tuple[int, ...]]:
     return Window(dims), tuple(dim.axis for dim in window.dims if dim.is_global)
 
 
-def _join_taps(window: Window, value_at_tap: Callable[[Array], T], join: Callable[[T, T], T]) -> T:
-    """Join `value_at_tap(tap)` over all flat (row-major) taps of `window`, one after another.
+def _join_taps(
+    window: Window, value_at_tap: Callable[[Array], T], join: Callable[[T, T], T], identity: float
+) -> T:
+    """Join `value_at_tap(tap)` over all flat (row-major) taps of `window`, one after another, to the `identity`.
 
     The derivative recomputes the values: saved values would take memory even if the loop does not run.
     """
-    value_at_tap = jax.jit(value_at_tap)  # traced once, for the first tap and for the loop
-    y = value_at_tap(np.int32(0))
-    if window.size == 1:
-        return y
+    value_at_tap = jax.jit(value_at_tap)  # traced once, for its type and for the loop
+    types = jax.eval_shape(value_at_tap, np.int32(0))
+    start: T = jax.tree.map(lambda each: lax.full_like(each, identity), types)
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def join_next_tap(tap: Array, y: T) -> T:
         return join(y, value_at_tap(tap.astype(np.int32)))
 
-    y = lax.fori_loop(1, window.size, join_next_tap, y)
+    y: T = lax.fori_loop(0, window.size, join_next_tap, start)
     return y
 
 
 def _dynamic_slice_axes(x: Array, window: Window, starts: list[Array], sizes: list[int]) -> Array:
     all_starts = replace_sizes([np.int32(0)] * x.ndim, window.axes, starts)
-    return lax.dynamic_slice(x, all_starts, replace_sizes(x.shape, window.axes, sizes))
+    sizes = replace_sizes(x.shape, window.axes, sizes)
+    return lax.dynamic_slice(x, all_starts, sizes, allow_negative_indices=False)
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
@@ -222,11 +224,13 @@ def _elements_at_traced_tap_transpose(cotangents: Array, window: Window, flat_ta
 def tap_inside_mask(window: Window, flat_tap: Array, ndim: int) -> Array:
     """Mask of the windows whose element at `flat_tap` is inside the input, of rank `ndim` with batch axes of size 1."""
     masks = []
-    for dim, tap in zip(
-        window.dims, slices.unravel_index(flat_tap, window.window_shape), strict=True
-    ):
+    taps = slices.unravel_index(flat_tap, window.window_shape)
+    for dim, tap in zip(window.dims, taps, strict=True):
         shape = [dim.out if axis == dim.axis else 1 for axis in range(ndim)]
         i = lax.broadcasted_iota(np.int32, shape, dim.axis)
-        position = i * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))
-        masks.append(jnp.logical_and(position >= 0, position < dim.size))
+        first = lax.sub(lax.mul(tap, np.int32(dim.dilation)), np.int32(dim.low))
+        position = lax.add(lax.mul(i, full_like(i, dim.stride)), first)
+        # A negative position becomes a large number.
+        position = position.astype(np.uint32)
+        masks.append(lax.lt(position, full_like(position, dim.size)))
     return functools.reduce(jnp.logical_and, masks)

@@ -4,10 +4,10 @@ import dataclasses
 
 import jax
 from jax import Array, lax
-from jax import numpy as jnp
 
 from jaxpool._geometry.window import replace_sizes
 from jaxpool._kernels import slices
+from jaxpool._kernels.dtypes import is_inf, where
 from jaxpool._ops.op import Arrays
 from jaxpool._ops.range_status import (
     ALL_ZERO,
@@ -46,7 +46,7 @@ class ExpectedValuePool(RangeCheckedOp):
         """Replace y = 0 / 0 by the first element in windows of zero weights, or use the scaled evaluation."""
 
         def replace_nan() -> Array:
-            return jnp.where(y == y, y, self._first_elements(widen_elements(x, self.window)))
+            return where(y == y, y, self._first_elements(widen_elements(x, self.window)))
 
         return lax.cond(status == ALL_ZERO, replace_nan, lambda: self.scaled_in_chunks(platform, x))
 
@@ -81,13 +81,13 @@ class ExpectedValuePool(RangeCheckedOp):
         total = self.sum_over(weight)
         weight_sum = self.sum_over(weight * x_dot)
         step_sum = self.sum_over(step * x_dot)
-        mean = (2 * weight_sum - y * step_sum) / jnp.where(total == 0, 1, total)
-        return jnp.where(total == 0, self._first_elements(x_dot), mean)
+        mean = (2 * weight_sum - y * step_sum) / where(total == 0, 1, total)
+        return where(total == 0, self._first_elements(x_dot), mean)
 
     def dy_shares(self, xs: Arrays, y: Array, dy: Array) -> tuple[Pair, Array]:
         total = self.sum_over(self._weights(xs[0])[2], stores_result=True)
         in_range = log2_within(total, MAX_LOG2_WEIGHT)
-        part, statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range, total == 0)
+        part, statuses = scale_dy(dy, 1 / where(in_range, total, 1), in_range, total == 0)
         return (part, part * y), statuses
 
     def direct_transpose(self, xs: Arrays, y: Array, dy: Array, shares: Pair) -> tuple[Array, ...]:
@@ -102,7 +102,7 @@ class ExpectedValuePool(RangeCheckedOp):
         """If all weights of a window are 0, its first element receives the whole cotangent."""
 
         def add_first_elements(dx: Array) -> Array:
-            zero_window_dy = jnp.where(shares[0] == 0, dy.astype(shares[0].dtype), 0)
+            zero_window_dy = where(shares[0] == 0, dy.astype(shares[0].dtype), 0)
             return dx + self._first_elements_transpose(zero_window_dy).astype(dx.dtype)
 
         return (amend_unless(platform, status != ALL_ZERO, add_first_elements, dxs[0]),)
@@ -116,28 +116,28 @@ class ExpectedValuePool(RangeCheckedOp):
             return part, part * part
 
         total, square = self.loops.sum_over_taps(self.window, terms, (weight,))
-        total = jnp.where(total == 0, 1, total)
+        total = where(total == 0, 1, total)
         return maximum, total, square / total
 
     def scaled_y(self, x: Array) -> Array:
         wide_x, _, weight = self._weights(x)
         maximum, _, mean = self._scaled_sums(weight)
-        y = jnp.where(maximum == 0, self._first_elements(wide_x), maximum * mean)
-        return jnp.where(jnp.isinf(maximum), maximum, y)
+        y = where(maximum == 0, self._first_elements(wide_x), maximum * mean)
+        return where(is_inf(maximum), maximum, y)
 
     def x_and_slope(self, x: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
         """The weights and the slope function. Infinite elements share the cotangent of their window equally."""
         weight = self._weights(x)[2]
         maximum, total, mean = self._scaled_sums(weight)
-        num_inf = self.sum_over(jnp.isinf(weight).astype(weight.dtype))
+        num_inf = self.sum_over(is_inf(weight).astype(weight.dtype))
         num_inf = lax.max(num_inf, lax.full_like(num_inf, 1))
 
         def slope(
             weight: Array, maximum: Array, total: Array, mean: Array, num_inf: Array
         ) -> Array:
-            slopes = jnp.where(weight > 0, (2 * ratio(weight, maximum) - mean) / total, 0)
-            return jnp.where(
-                jnp.isinf(maximum), jnp.isinf(weight).astype(weight.dtype) / num_inf, slopes
+            slopes = where(weight > 0, (2 * ratio(weight, maximum) - mean) / total, 0)
+            return where(
+                is_inf(maximum), is_inf(weight).astype(weight.dtype) / num_inf, slopes
             )
 
         return weight, slope, (maximum, total, mean, num_inf)
@@ -145,9 +145,9 @@ class ExpectedValuePool(RangeCheckedOp):
     def scaled_linear(self, xs: Arrays, tangents: Arrays) -> Array:
         is_zero = self.loops.max_per_window(self._weights(xs[0])[2], self.window) == 0
         first_dot = self._first_elements(tangents[0])
-        return jnp.where(is_zero, first_dot, super().scaled_linear(xs, tangents))
+        return where(is_zero, first_dot, super().scaled_linear(xs, tangents))
 
     def scaled_transpose(self, xs: Arrays, dy: Array) -> tuple[Array, ...]:
         is_zero = self.loops.max_per_window(self._weights(xs[0])[2], self.window) == 0
-        (dx,) = super().scaled_transpose(xs, jnp.where(is_zero, 0, dy))
-        return (dx + self._first_elements_transpose(jnp.where(is_zero, dy, 0)).astype(dx.dtype),)
+        (dx,) = super().scaled_transpose(xs, where(is_zero, 0, dy))
+        return (dx + self._first_elements_transpose(where(is_zero, dy, 0)).astype(dx.dtype),)

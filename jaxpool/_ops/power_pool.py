@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.dtypes import all_true_across_vmap, float_constant
+from jaxpool._kernels.dtypes import all_true_across_vmap, float_constant, full_like, is_inf, where
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Arrays
 from jaxpool._ops.range_status import (
@@ -102,7 +102,7 @@ class NormPool(RangeCheckedOp):
 
     def _is_slope_in_range(self, y: Array) -> Array:
         p = clip_value(self.p, y.dtype)
-        slope = _power(lax.stop_gradient(jnp.where(y == 0, 1, y)), 1 - p)
+        slope = _power(lax.stop_gradient(where(y == 0, 1, y)), 1 - p)
         return self._in_range(y, p) & log2_within(slope, 60)
 
     def x_factor(self, x: Array, parameter: float) -> Array:
@@ -110,36 +110,38 @@ class NormPool(RangeCheckedOp):
 
     def y_factor(self, y: Array, parameter: Parameter) -> Array:
         """`y^(1 - p)`, or 1 where y is 0: all elements of such a window have slope 0."""
-        return _power(jnp.where(y == 0, 1, y), 1 - parameter)
+        return _power(where(y == 0, 1, y), 1 - parameter)
 
     def dy_shares(self, xs: Arrays, y: Array, dy: Array) -> tuple[Array, Array]:
         in_range = self._is_slope_in_range(y)
-        slope = self.y_factor(jnp.where(in_range, y, 1), clip_value(self.p, y.dtype))
+        slope = self.y_factor(where(in_range, y, 1), clip_value(self.p, y.dtype))
         return scale_dy(dy, slope, in_range, y == 0)
 
-    def _scaled_sums(self, wide_x: Array, p: float) -> tuple[Array, Array]:
+    @functools.partial(jax.jit, static_argnums=0)
+    def _scaled_sums(self, x: Array) -> tuple[Array, Array]:
         """The largest magnitude m of each window, and `(sum of (|x| / m)^p)^(1/p)`, or 1 if m is 0 or infinite."""
+        wide_x, p = self.widen(x)
         maximum = self.loops.max_per_window(lax.abs(wide_x), self.window)
 
         def term(x: Array) -> tuple[Array]:
             return (_abs_power(ratio(x, maximum), p),)
 
         (total,) = self.loops.sum_over_taps(self.window, term, (wide_x,))
-        is_valid = ~((maximum == 0) | jnp.isinf(maximum))
-        return maximum, _root(jnp.where(is_valid, total, 1), p)
+        is_valid = ~((maximum == 0) | is_inf(maximum))
+        return maximum, _root(where(is_valid, total, 1), p)
 
     def scaled_y(self, x: Array) -> Array:
-        maximum, root = self._scaled_sums(*self.widen(x))
+        maximum, root = self._scaled_sums(x)
         return maximum * root
 
     def x_and_slope(self, x: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
         wide_x, p = self.widen(x)
 
         def slope(x: Array, maximum: Array, root: Array) -> Array:
-            is_flat = jnp.isinf(x) | (x == 0)
-            return jnp.where(is_flat, 0, _norm_slope(ratio(x, maximum) / root, p))
+            is_flat = is_inf(x) | (x == 0)
+            return where(is_flat, 0, _norm_slope(ratio(x, maximum) / root, p))
 
-        return wide_x, slope, self._scaled_sums(wide_x, p)
+        return wide_x, slope, self._scaled_sums(x)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -152,7 +154,7 @@ def norm(window: Window, p: float, x: Array) -> Array:
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def absolute_values(x: Array) -> Array:
         wide_x = widen_elements(x, window)
-        return jnp.where(wide_x == 0, 0, lax.abs(wide_x))
+        return where(wide_x == 0, 0, lax.abs(wide_x))
 
     if p == 1:
         return apply(SumPool(window), absolute_values(x)).astype(x.dtype)
@@ -165,16 +167,16 @@ def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
     fixed_x, fixed_divisor = lax.stop_gradient(x), lax.stop_gradient(divisor)
     info = jnp.finfo(x.dtype)
     equal = fixed_x == fixed_divisor
-    ratio = fixed_x / jnp.where(equal, 1, fixed_divisor)
+    ratio = fixed_x / where(equal, 1, fixed_divisor)
     in_range = (ratio >= float(info.tiny)) & (ratio <= float(info.max))
-    log_ratio = jnp.where(
-        in_range, lax.log(jnp.where(in_range, ratio, 1)), lax.log(fixed_x) - lax.log(fixed_divisor)
+    log_ratio = where(
+        in_range, lax.log(where(in_range, ratio, 1)), lax.log(fixed_x) - lax.log(fixed_divisor)
     )
-    log_ratio = jnp.where(equal, 0, log_ratio)
-    is_finite = ~jnp.isinf(log_ratio)
-    tangent = zeros_with_tangent(lax.log(jnp.where(is_finite, x, 1)))
-    tangent = tangent - zeros_with_tangent(lax.log(jnp.where(is_finite, divisor, 1)))
-    return jnp.where(is_finite, log_ratio, 0) + tangent, is_finite
+    log_ratio = where(equal, 0, log_ratio)
+    is_finite = ~is_inf(log_ratio)
+    tangent = zeros_with_tangent(lax.log(where(is_finite, x, 1)))
+    tangent = tangent - zeros_with_tangent(lax.log(where(is_finite, divisor, 1)))
+    return where(is_finite, log_ratio, 0) + tangent, is_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +198,7 @@ class MeanPool(RangeCheckedOp):
     def widen(self, x: Array, *extra_args: Array) -> tuple[Array, Parameter]:
         wide_x = widen_elements(x, self.window)
         p = clip_value(extra_args[0] if self.p is None else self.p, wide_x.dtype)
-        return lax.max(wide_x, lax.full_like(wide_x, self._min_value(wide_x))), p
+        return lax.max(wide_x, full_like(wide_x, self._min_value(wide_x))), p
 
     def _min_value(self, wide_x: Array) -> np.ndarray:
         return float_constant(max(self.eps, float(jnp.finfo(wide_x.dtype).tiny)), wide_x.dtype)
@@ -213,7 +215,7 @@ class MeanPool(RangeCheckedOp):
     def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
         p = clip_value(extra_args[0] if self.p is None else self.p, y.dtype)
         in_range = log2_within(y, 60) & (y > 0)
-        fixed_y = lax.stop_gradient(jnp.where(in_range, y, 1))
+        fixed_y = lax.stop_gradient(where(in_range, y, 1))
         in_range &= log2_within(_power(fixed_y, 1 - p), 60)
         return in_range & self._in_range(_power(fixed_y, p), p)
 
@@ -227,8 +229,9 @@ class MeanPool(RangeCheckedOp):
         """`tangent` times the derivative of `max(x, eps)`, which is 1/2 at x = eps and 0 below eps."""
         wide_x = self.widen(*xs)[0]
         raw_x = xs[0].astype(wide_x.dtype)
-        slope = jnp.where(raw_x > self._min_value(wide_x), 1, jnp.where(raw_x == wide_x, 0.5, 0))
-        return tangent * slope
+        slope = where(lax.eq(raw_x, wide_x), full_like(wide_x, 0.5), 0)
+        is_above = lax.gt(raw_x, full_like(wide_x, self._min_value(wide_x)))
+        return lax.mul(tangent, where(is_above, 1, slope))
 
     def euler(self, x: Array) -> Array:
         """`x * log(x)`, because log(y) is a log-mean-exp of log(x) at the temperature 1 / p."""
@@ -241,13 +244,14 @@ class MeanPool(RangeCheckedOp):
             return max_per_window(wide_x) if p > 0 else -max_per_window(-wide_x)
         return jnp.where(p > 0, max_per_window(wide_x), -max_per_window(-wide_x))
 
-    def _extremum_and_log_mean(self, wide_x: Array, p: Parameter) -> tuple[Array, ...]:
+    def _extremum_and_log_mean(self, *xs: Array) -> tuple[Array, ...]:
         """The element m of each window with the largest power, and `log(y / m)` of the generalised mean y."""
         if not self.unrolls_taps:
-            return self._moments(wide_x, p, 0)
+            return self._moments(0, *xs)
+        wide_x, p = self.widen(*xs)
         extremum = self._extremum(wide_x, p)
         num_taps = element_counts(self.window, "real", extremum)
-        unit = jnp.where(jnp.isinf(extremum), 1, extremum)
+        unit = where(is_inf(extremum), 1, extremum)
 
         def power(x: Array) -> tuple[Array]:
             return (_power(x / unit, p),)
@@ -255,17 +259,19 @@ class MeanPool(RangeCheckedOp):
         (total,) = self.loops.sum_over_taps(self.window, power, (wide_x,))
         return extremum, lax.log(total / num_taps) / p
 
-    def _moments(self, wide_x: Array, p: Parameter, count: int) -> tuple[Array, ...]:
+    @functools.partial(jax.jit, static_argnums=(0, 1))
+    def _moments(self, count: int, *xs: Array) -> tuple[Array, ...]:
         """`_extremum_and_log_mean` by a loop, and moments.
 
         `count` further results are the means of `log(x / m)` and of its square, weighted by the powers.
         """
+        wide_x, p = self.widen(*xs)
         extremum = self._extremum(wide_x, p)
 
         def terms(x: Array) -> tuple[Array, ...]:
             log_ratio, is_finite = _log_ratio(x, extremum)
-            weight = jnp.where(is_finite, lax.exp(p * log_ratio), 0)
-            excess = jnp.where(is_finite, lax.expm1(p * log_ratio), -1)
+            weight = where(is_finite, lax.exp(p * log_ratio), 0)
+            excess = where(is_finite, lax.expm1(p * log_ratio), -1)
             return (weight, excess, weight * log_ratio, weight * log_ratio * log_ratio)[: 2 + count]
 
         total, excess_total, *moments = self.loops.sum_over_taps(self.window, terms, (wide_x,))
@@ -273,28 +279,28 @@ class MeanPool(RangeCheckedOp):
         num_taps = element_counts(self.window, "real", total)
         excess = excess_total / num_taps
         near_one = excess > -0.5
-        plain_log = lax.log(jnp.where(near_one, 1, total / num_taps))
-        log_mean = jnp.where(near_one, lax.log1p(jnp.where(near_one, excess, 0)), plain_log)
+        plain_log = lax.log(where(near_one, 1, total / num_taps))
+        log_mean = where(near_one, lax.log1p(where(near_one, excess, 0)), plain_log)
         return extremum, divide(log_mean, p), *[moment / total for moment in moments]
 
-    def scaled_y(self, x: Array, *extra_args: Array) -> Array:
-        return self._unscale(*self._extremum_and_log_mean(*self.widen(x, *extra_args)))
+    def scaled_y(self, *xs: Array) -> Array:
+        return self._unscale(*self._extremum_and_log_mean(*xs))
 
     def _unscale(self, extremum: Array, log_mean: Array) -> Array:
-        return jnp.where(jnp.isinf(extremum), np.inf, extremum * lax.exp(log_mean))
+        return where(is_inf(extremum), np.inf, extremum * lax.exp(log_mean))
 
     def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
         """x in the accumulator dtype, and the slope function. The slope is 0 where the output is infinite."""
         wide_x, p = self.widen(x, *extra_args)
-        extremum, log_mean = self._extremum_and_log_mean(wide_x, p)
-        infinite = jnp.isinf(self._unscale(extremum, log_mean))
+        extremum, log_mean = self._extremum_and_log_mean(x, *extra_args)
+        infinite = is_inf(self._unscale(extremum, log_mean))
         num_taps = element_counts(self.window, "real", extremum)
 
         if self.unrolls_taps:
             y = self._unscale(extremum, log_mean)
 
             def direct_slope(x: Array, y: Array, num_taps: Array) -> Array:
-                return jnp.where(jnp.isinf(y), 0, _power(x / y, p - 1) / num_taps)
+                return where(is_inf(y), 0, _power(x / y, p - 1) / num_taps)
 
             return wide_x, direct_slope, (y, num_taps)
 
@@ -303,16 +309,16 @@ class MeanPool(RangeCheckedOp):
         ) -> Array:
             log_ratio, is_finite = _log_ratio(x, extremum)
             has_slope = is_finite & ~infinite
-            log_ratio = jnp.where(has_slope, log_ratio - log_mean, 0)
-            return jnp.where(has_slope, lax.exp((p - 1) * log_ratio), 0) / num_taps
+            log_ratio = where(has_slope, log_ratio - log_mean, 0)
+            return where(has_slope, lax.exp((p - 1) * log_ratio), 0) / num_taps
 
         return wide_x, slope, (extremum, log_mean, infinite, num_taps)
 
     def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
-        wide_x, p = self.widen(x, *extra_args)
-        extremum, log_mean, mean, square = self._moments(wide_x, p, 2)
+        p = self.widen(x, *extra_args)[1]
+        extremum, log_mean, mean, square = self._moments(2, x, *extra_args)
         y = self._unscale(extremum, log_mean)
         near_0 = lax.abs(lax.stop_gradient(p * log_mean)) < math.sqrt(float(jnp.finfo(y.dtype).eps))
         quotient = divide(mean - log_mean, jnp.where(near_0, 1, p))
-        slope = jnp.where(near_0, (square - mean * mean) / 2, quotient)
-        return jnp.where(jnp.isinf(y), 0, y * slope)
+        slope = where(near_0, (square - mean * mean) / 2, quotient)
+        return where(is_inf(y), 0, y * slope)

@@ -10,7 +10,7 @@ from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
-from jaxpool._kernels.dtypes import DType
+from jaxpool._kernels.dtypes import DType, full_like, is_inf, where
 
 Parameter = Array | float  # a temperature or a power
 
@@ -30,7 +30,7 @@ min_status.def_vmap(lambda axis_size, in_batched, statuses: (min_status(statuses
 @jax.custom_jvp
 def zeros_with_tangent(x: Array) -> Array:
     """`x - stop_gradient(x)`: zeros with derivative 1, also for infinite x."""
-    zeros = lax.full_like(x, 0)
+    zeros = full_like(x, 0)
     return lax.select(lax.eq(x, x), zeros, zeros)
 
 
@@ -53,10 +53,10 @@ def _divide_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> 
 
 def ratio(x: Array, divisor: Array) -> Array:
     """`x / divisor`; 0 if `divisor` is 0 or infinite, or x is infinite."""
-    is_valid = ~((divisor == 0) | jnp.isinf(divisor))
+    is_valid = lax.bitwise_not((divisor == 0) | is_inf(divisor))
     # Some compilers multiply by the inverse of the divisor, which is subnormal for the largest numbers.
-    unit = jnp.where(divisor > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
-    return divide(jnp.where(jnp.isinf(x), 0, x) * unit, jnp.where(is_valid, divisor * unit, np.inf))
+    unit = where(divisor > 2.0**100, full_like(divisor, 2.0**-4), 1)
+    return divide(where(is_inf(x), 0, x) * unit, where(is_valid, divisor * unit, np.inf))
 
 
 def clip_value(value: Parameter, dtype: DType, largest: float = 2.0**-32) -> Any:
@@ -73,16 +73,17 @@ def clip_value(value: Parameter, dtype: DType, largest: float = 2.0**-32) -> Any
 
 def range_status(in_range: Array, all_zero: Array | None = None) -> Array:
     """The range status of each window: IN_RANGE, ALL_ZERO or OUT_OF_RANGE."""
-    otherwise: Array | np.int8 = np.int8(OUT_OF_RANGE)
+    status = full_like(in_range, OUT_OF_RANGE, np.int8)
     if all_zero is not None:
-        otherwise = jnp.where(all_zero, np.int8(ALL_ZERO), otherwise)
-    return jnp.where(in_range, np.int8(IN_RANGE), otherwise)
+        status = where(all_zero, ALL_ZERO, status)
+    return where(in_range, IN_RANGE, status)
 
 
 def log2_within(x: Array, max_log2: float) -> Array:
     """True where |x| is between `2**-max_log2` and `2**max_log2`."""
     magnitudes = lax.abs(lax.stop_gradient(x))
-    return (magnitudes >= 2.0**-max_log2) & (magnitudes <= 2.0**max_log2)
+    is_large = lax.ge(magnitudes, full_like(magnitudes, 2.0**-max_log2))
+    return lax.bitwise_and(is_large, lax.le(magnitudes, full_like(magnitudes, 2.0**max_log2)))
 
 
 def is_medium(x: Array, max_log2: float = 60) -> Array:
@@ -94,6 +95,6 @@ def scale_dy(
     dy: Array, slope: Array, window_in_range: Array, all_zero: Array | None = None
 ) -> tuple[Array, Array]:
     """`dy * slope` in the windows where `window_in_range` is True, else 0, and the range status of the product."""
-    product = jnp.where(window_in_range, dy * slope, 0)
-    in_range = window_in_range & (log2_within(product, 100) | (dy == 0))
+    product = where(window_in_range, dy * slope, 0)
+    in_range = window_in_range & (log2_within(product, 100) | lax.eq(dy, full_like(dy, 0)))
     return product, range_status(in_range, all_zero)

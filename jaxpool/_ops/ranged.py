@@ -26,6 +26,7 @@ from jaxpool._kernels.dtypes import (
     all_true_across_vmap,
     bitcast_half_to_uint16,
     bitcast_uint16_to_half,
+    where,
 )
 from jaxpool._kernels.positions import IntArray
 from jaxpool._kernels.slices import is_empty, reshape_along_axis
@@ -74,7 +75,7 @@ def widen_elements(x: Array, window: Window) -> Array:
     for dim in window.dims:
         is_covered = _covered_by_windows_mask(dim)
         if is_covered is not None:
-            x = jnp.where(reshape_along_axis(is_covered, dim.axis, x.ndim), x, 0)
+            x = where(reshape_along_axis(is_covered, dim.axis, x.ndim), x, 0)
     return x
 
 
@@ -180,7 +181,7 @@ class RangeCheckedOp(_WindowedOp):
         """The scaled cotangents that `direct_transpose` adds to the elements, and the range status of each window."""
         in_range = self.is_accurate(y, *xs)
         parameter = self.widen(*xs)[1]
-        factor = self.y_factor(jnp.where(in_range, y, 1), parameter)
+        factor = self.y_factor(where(in_range, y, 1), parameter)
         return scale_dy(dy, factor, in_range)
 
     def direct_transpose(self, xs: Arrays, y: Array, dy: Array, shares: Array) -> tuple[Array, ...]:

@@ -7,6 +7,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._kernels.dtypes import is_inf, where
 from jaxpool._ops.op import Arrays
 from jaxpool._ops.range_status import (
     Parameter,
@@ -52,12 +53,12 @@ class SoftPool(RangeCheckedOp):
         wide_x, temperature = self._x_and_temperature(*xs)
         if self.is_masked:
             floor = lax.stop_gradient(jnp.asarray(-NEGLIGIBLE * temperature, wide_x.dtype))
-            wide_x = jnp.where(wide_x < floor, floor, wide_x)
+            wide_x = where(wide_x < floor, floor, wide_x)
         return wide_x, temperature
 
     def _fill_masked(self, x: Array, fill: float, xs: Arrays) -> Array:
         """x, with `fill` where the element mask in `xs` is False."""
-        return jnp.where(xs[-1], x, fill) if self.is_masked else x
+        return where(xs[-1], x, fill) if self.is_masked else x
 
     def _add_empty(self, total: Array, xs: Arrays) -> Array:
         """The sums `total`, plus 1 for windows whose elements are all masked."""
@@ -65,14 +66,14 @@ class SoftPool(RangeCheckedOp):
 
     def _zero_if_empty(self, y: Array, xs: Arrays) -> Array:
         """y, with 0 for windows whose elements are all masked."""
-        return jnp.where(xs[-2], 0, y) if self.is_masked else y
+        return where(xs[-2], 0, y) if self.is_masked else y
 
     def elementwise_derivative(self, xs: Arrays, tangent: Array) -> Array:
         return self._fill_masked(tangent, 0, xs)
 
     def euler(self, x: Array) -> Array:
         """x, because the output is homogeneous of degree 1 in x and the temperature. Infinite elements become 0."""
-        return jnp.where(jnp.isinf(x), 0, x)
+        return where(is_inf(x), 0, x)
 
     def _moments(self, count: int, xs: Arrays, *, unit: float | None = None) -> tuple[Array, ...]:
         """x, the temperature T, the maximum m of each window, and its sums of `w * ((x - m) / unit)^k` for k < `count`.
@@ -95,12 +96,12 @@ class SoftPool(RangeCheckedOp):
         """`_weight`, with fewer instructions if nothing differentiates them and x is in the window of the maximum."""
         if not self.unrolls_taps:
             return _weight(x, maximum, temperature)
-        difference = jnp.where(x == maximum, 0, x - maximum)
+        difference = where(x == maximum, 0, x - maximum)
         # A number was clipped such that its inverse is normal.
         is_number = self.temperature is not None
         exponent = difference * (1 / temperature) if is_number else difference / temperature
         weight = lax.exp(exponent)
-        return weight, jnp.where(weight == 0, 0, difference)
+        return weight, where(weight == 0, 0, difference)
 
 
 def _weight(x: Array, maximum: Array, temperature: Parameter) -> tuple[Array, Array]:
@@ -110,11 +111,11 @@ def _weight(x: Array, maximum: Array, temperature: Parameter) -> tuple[Array, Ar
     limit = math.log(2) * (info.nmant - info.minexp)
     fixed_x = lax.stop_gradient(x)
     # The difference of equal infinities would be NaN.
-    difference = jnp.where(fixed_x == maximum, 0, fixed_x - maximum)
+    difference = where(fixed_x == maximum, 0, fixed_x - maximum)
     exponents = lax.stop_gradient(difference / temperature)
     is_negligible = (exponents < -limit) | (exponents > 0)
-    difference = jnp.where(is_negligible, 0, difference + zeros_with_tangent(x))
-    return jnp.where(is_negligible, 0, lax.exp(divide(difference, temperature))), difference
+    difference = where(is_negligible, 0, difference + zeros_with_tangent(x))
+    return where(is_negligible, 0, lax.exp(divide(difference, temperature))), difference
 
 
 class LogSumExpPool(SoftPool):
@@ -160,7 +161,7 @@ class SoftmaxPool(SoftPool):
         wide_x, temperature = self.widen(*xs)
         weight, total = self._weights(wide_x, temperature, xs)
         # An infinite element of weight 0 contributes 0, not NaN.
-        moment = jnp.where(weight == 0, 0, wide_x * weight)
+        moment = where(weight == 0, 0, wide_x * weight)
         return self.sum_over(moment) / total, range_status(log2_within(total, MAX_LOG2))
 
     def _weights(self, x: Array, temperature: Parameter, xs: Arrays) -> tuple[Array, Array]:
@@ -187,7 +188,7 @@ class SoftmaxPool(SoftPool):
         wide_x, temperature = self.widen(*xs)
         total = self._weights(wide_x, temperature, xs)[1]
         in_range = log2_within(total, MAX_LOG2)
-        part, statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range)
+        part, statuses = scale_dy(dy, 1 / where(in_range, total, 1), in_range)
         return (part, part * (1 - divide(y, temperature))), statuses
 
     def x_vjp(self, x: Array, parameter: Parameter, shares: Pair) -> Array:
@@ -195,7 +196,7 @@ class SoftmaxPool(SoftPool):
         moment = self.spread_over(shares[1])
         exponents = divide(x, parameter)
         weight = lax.exp(exponents)
-        return weight * (moment + jnp.where(weight == 0, 0, exponents) * spread_share)
+        return weight * (moment + where(weight == 0, 0, exponents) * spread_share)
 
     def scaled_y(self, *xs: Array) -> Array:
         *_, maximum, total, moment = self._moments(2, xs, unit=1.0)
