@@ -72,8 +72,8 @@ def run_pass(
     """Run a pass along `axes`: `join_terms(terms)` at each output position, with the terms in the order of the taps.
 
     Each phase of each region is computed apart from slices of the sources; phases are interleaved to a region, and
-    regions are concatenated. In a region that reads only padding, there is a single term: it has tap 0 and consists of
-    fill values.
+    regions are concatenated. Without phases, an end of an axis is one region along all earlier axes, whose terms may
+    read padding. In a region that reads only padding, there is a single term: it has tap 0 and consists of fill values.
     """
     if layout.read_mode == "clamped":
         return run_clamped_pass(axes, sources, term_at_tap, join_terms)
@@ -100,12 +100,20 @@ def run_pass(
         padding = [(0, size - x.shape[axis], 0) for axis, size in zip(axes, sizes, strict=True)]
         return pad(x, axes, padding, 0)
 
+    def compute_block(chosen: Mapping[int, Region]) -> Y:
+        """The results of the regions `chosen` for some of the last axes, along all of the other axes."""
+        if len(chosen) == len(axes):
+            return compute_region([chosen[which] for which in range(len(axes))])
+        which = axis_order[-1 - len(chosen)]
+        regions = layout.axis_regions[which]
+        if not has_phases and any(layout.is_end(*each) for each in chosen.items()):
+            regions = (regions[0]._replace(stop=regions[-1].stop),)
+        parts = [compute_block({**chosen, which: region}) for region in regions]
+        return jax.tree.map(lambda *xs: concatenate(xs, axes[which]), *parts)
+
+    has_phases = any(len(phases) > 1 for source in sources for phases in source.phases)
     # Concatenate regions along the minor axis last for every order of `axes`: XLA vectorises other orders less.
-    parts = {
-        tuple(index for index, _ in pairs): compute_region([region for _, region in pairs])
-        for pairs in itertools.product(*map(enumerate, layout.axis_regions))
-    }
-    y = _join_grid(parts, axis_order, lambda xs, i: concatenate(xs, axes[i]))
+    y = compute_block({})
     return jax.tree.map(crop_to_output, y)
 
 
