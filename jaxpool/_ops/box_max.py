@@ -4,9 +4,11 @@ Cells differ in size, so a loop in `_kernels/box_max.py` reads one pixel of ever
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -53,6 +55,7 @@ class BoxMax(Op):
     def _plan(self, platform: Platform, extra_args: Sequence[Array]) -> BoxMaxPlan:
         return plan_box_max(platform, self.sizes[1:], extra_args[0].shape[0])
 
+    @functools.partial(jax.jit, static_argnums=0)
     def _box_cells(self, boxes: Array, image_index: Array) -> Cells:
         """Pixel bounds of the cells of all boxes. A box with a NaN or an invalid image index has empty cells."""
         corners = boxes_in_pixels(boxes, self.scale, rounds=True).T
@@ -130,9 +133,8 @@ class BoxMax(Op):
             total = self._sum_tied_pixels(platform, residual, wide_dot)
             return self._split_tied(platform, residual, total).astype(x_dot.dtype)
         extra_args, position = residual
-        image = self._box_cells(*extra_args).image_index
         flat = wide_dot.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
-        index = (image[:, None, None, None], position.astype(np.int32), jnp.arange(flat.shape[2]))
+        index = (extra_args[1][:, None, None, None], position.astype(np.int32), jnp.arange(flat.shape[2]))
         # An empty cell has a position out of bounds, which reads 0.
         return flat.at[index].get(mode="fill", fill_value=0).astype(x_dot.dtype)
 

@@ -96,7 +96,7 @@ class BoxMean(Op):
         arrays = [*x_of_level.values()]
         if self.by_pixels(platform):
             flat_xs = [x.reshape(-1, x.shape[-1]) for x in arrays]
-            level_index, pixels = self._weighted_pixels([*x_of_level], *extra_args)
+            level_index, pixels = self._weighted_pixels(tuple(x_of_level), *extra_args)
             sizes = [x.size if is_int(x.size) else None for x in arrays]
             concatenates = plans.concatenates_levels(
                 platform, sizes, arrays[0].dtype.itemsize, extra_args[0].shape[0]
@@ -120,7 +120,7 @@ class BoxMean(Op):
         if form == "grouped products":
             dxs = self._matrix_transpose(platform, wide_dy, extra_args)
         else:
-            level_index, pixels = self._weighted_pixels(range(self.num_inputs), *extra_args)
+            level_index, pixels = self._weighted_pixels(tuple(range(self.num_inputs)), *extra_args)
             args = wide_dy, level_index, pixels
             if form == "product":
                 dxs = kernels.multiply_weighted_cotangents(*args, self.levels)
@@ -158,8 +158,9 @@ class BoxMean(Op):
         is_number = has_no_nan(boxes)
         return is_number & has_area if self.empty_is_zero else is_number
 
+    @functools.partial(jax.jit, static_argnums=(0, 1))
     def _weighted_pixels(
-        self, level_ids: Sequence[int], boxes: Array, image_index: Array, *box_levels: Array
+        self, level_ids: tuple[int, ...], boxes: Array, image_index: Array, *box_levels: Array
     ) -> tuple[Array, WeightedPixels]:
         """The level of each box as an index into `level_ids`, and the pixels of its cells with their weights.
 

@@ -144,8 +144,10 @@ def _params(op: Op, method: str) -> Params:
 def compute(op: Op, method: str, *xs: Array) -> Any:
     """Bind the method of `op` named `method` to xs. The output has the derivative `op.linear`, the residual none."""
     params = _params(op, method)
-    tree = _types(_compute, tuple(map(jax.typeof, xs)), params)[1]
-    return jax.tree.unflatten(tree, compute_p.bind(*xs, **dict(params)))
+    outputs = compute_p.bind(*xs, **dict(params))
+    if method != "primal":
+        return outputs[0]
+    return jax.tree.unflatten(_types(_compute, tuple(map(jax.typeof, xs)), params)[1], outputs)
 
 
 def value(op: Op, *xs: Array) -> Array:
