@@ -172,7 +172,8 @@ def _run(cases: tuple[Case, ...], mode: Mode, arguments: argparse.Namespace) -> 
     for peer in contenders:
         if isinstance(peer, TensorFlowPeer) and (version := peer.version()):
             described["versions"]["tensorflow"] = version
-    return results.Run(mode, described, run_cases(cases, mode, contenders, arguments.budget))
+    rows = run_cases(cases, mode, contenders, arguments.budget, arguments.device)
+    return results.Run(mode, described, rows)
 
 
 def _load(file: Path) -> int:

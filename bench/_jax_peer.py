@@ -17,7 +17,7 @@ from jax import lax
 from bench._case import AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case, outputs_of
 from bench.results import Row
 from bench.run import Device, Prepared, Unsupported, Work
-from bench.timing import TimedCalls, timed_calls
+from bench.timing import TimedCalls, burst, timed_calls
 from jaxpool._kernels.dtypes import reduction_identity
 
 Op = Callable[..., Any]  # returns y, or y and positions
@@ -109,11 +109,6 @@ def forward_and_vjp(case: Case, op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[
     """The outputs of the op, and the cotangents of the inputs that have a gradient, for a cotangent dy of y."""
     floats, positions = xs[: case.arity], xs[case.arity :]
     return value_and_vjp(lambda *xs: op(*xs, *positions), dy, *floats)
-
-
-def burst(device: Device) -> int:
-    """Calls per wait. One wait covers several calls on accelerators, to hide the launch time."""
-    return 1 if device == "cpu" else 10
 
 
 def jaxpool_op(case: Case) -> Op:

@@ -21,10 +21,9 @@ from bench._case import (
     Case,
     outputs_of,
 )
-from bench._jax_peer import burst
 from bench.results import Row
 from bench.run import Device, Prepared, Unsupported, Work
-from bench.timing import timed_calls
+from bench.timing import burst, timed_calls
 
 
 class TorchPeer:

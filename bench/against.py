@@ -90,6 +90,6 @@ def _compare(
     steps = [case for case in cases if case.op == TRAIN_STEP]
     for way, chosen in (("jaxpool", cases), ("accelerate", steps)):
         peers = [Version(name, library, way, device) for name, library in libraries.items()]
-        results = run_cases(chosen, mode, peers, budget_s)
+        results = run_cases(chosen, mode, peers, budget_s, device)
         if results:
             print(f"{mode}, {way}: {report.summary(results, 'old', 'new')}")

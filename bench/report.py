@@ -120,6 +120,7 @@ def _details(results: Sequence[CaseResult]) -> str:
             cells = {"case": result.name, "by": peer, "not run": row.why_not or "-"}
             if timing := row.timing:
                 cells |= {"least, ms": _ms(timing.least), "most, ms": _ms(timing.most)}
+                cells["device, ms"] = _ms(row.device_s)
                 cells["compile, s"] = f"{row.compile_s:.2f}" if row.compile_s else "-"
                 cells["peak, MB"] = _megabytes(row.peak_bytes)
                 cells["difference"] = "-" if row.difference is None else f"{row.difference:.1e}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +13,11 @@ import jax
 import numpy as np
 
 from bench._case import Case, Mode, Unsupported
+from bench.device_time import device_seconds
 from bench.oracle import Reference
 from bench.report import line
 from bench.results import CaseResult, Row
-from bench.timing import TimedCalls, take_turns
+from bench.timing import TimedCalls, burst, take_turns
 
 Device = Literal["cpu", "gpu", "tpu"]
 
@@ -50,20 +52,26 @@ class Peer(Protocol):
 
 
 def run_cases(
-    cases: Sequence[Case], mode: Mode, peers: Sequence[Peer], budget_s: float
+    cases: Sequence[Case],
+    mode: Mode,
+    peers: Sequence[Peer],
+    budget_s: float,
+    device: Device = "cpu",
 ) -> tuple[CaseResult, ...]:
     """Run and print every case that has the mode, with about `budget_s` seconds of timing per case."""
     results = []
     todo = [case for case in cases if mode in case.modes]
     for number, case in enumerate(todo, start=1):
         print(f"[{number}/{len(todo)}] {case.name}", file=sys.stderr)
-        results.append(run_case(case, mode, peers, budget_s))
+        results.append(run_case(case, mode, peers, budget_s, device))
         gc.collect()  # arrays of the case
         print(line(results[-1]), flush=True)
     return tuple(results)
 
 
-def run_case(case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float) -> CaseResult:
+def run_case(
+    case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float, device: Device = "cpu"
+) -> CaseResult:
     with jax.enable_x64(case.dtype == "float64"):
         work = Work(case, mode)
         prepared: dict[str, Prepared] = {}
@@ -76,14 +84,21 @@ def run_case(case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float) -> 
             except Exception as error:  # an error of a peer must not end the run
                 message = str(error).strip().partition("\n")[0][:200]
                 rows[peer.name] = Row(why_not=f"{type(error).__name__}: {message}")
-        rows |= timed_rows(prepared, budget_s)
+        rows |= timed_rows(prepared, budget_s, device)
     ordered = {peer.name: rows[peer.name] for peer in peers}
     return CaseResult(case.name, ordered)
 
 
-def timed_rows(prepared: Mapping[str, Prepared], budget_s: float) -> dict[str, Row]:
-    """Time the peers alternately."""
+def timed_rows(
+    prepared: Mapping[str, Prepared], budget_s: float, device: Device = "cpu"
+) -> dict[str, Row]:
+    """Time the peers alternately. On an accelerator, then profile each of them for its device time."""
     timings = take_turns({name: calls for name, (calls, _) in prepared.items()}, budget_s)
-    return {
-        name: dataclasses.replace(row, timing=timings[name]) for name, (_, row) in prepared.items()
-    }
+    rows = {}
+    for name, (calls, row) in prepared.items():
+        rows[name] = dataclasses.replace(row, timing=timings[name])
+        if device != "cpu":
+            busy_s = device_seconds(functools.partial(calls, 1), f"/device:{device.upper()}:0")
+            # A peer in a process of its own is not in the profile.
+            rows[name] = dataclasses.replace(rows[name], device_s=busy_s / burst(device) or None)
+    return rows

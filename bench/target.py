@@ -86,7 +86,9 @@ class Target:
             )
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={self.dump}"
+            # Since jax 0.12, XLA writes PTX only if `xla_dump_emitter_re` matches.
+            dump_flags = f"--xla_dump_to={self.dump} --xla_dump_emitter_re=ptx"
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {dump_flags}"
         if self.clock:
             topology = f"{name.partition(':')[2]}:2x2"
             described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
@@ -145,6 +147,8 @@ class Target:
         elif self.name in GPUS:
             files = sorted(self.dump.glob("*.ptx"))
             parsed = [kernel for file in files for kernel in ptx.parse(file.read_text())]
+            if not parsed:
+                raise RuntimeError("XLA wrote no PTX")
             num_elements = max(math.prod(x.shape) for x in arrays)
             by_kernel = ptx.costs(parsed, *types_of_kernels(text), num_elements)
             row |= ptx.total(by_kernel)

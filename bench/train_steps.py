@@ -146,9 +146,8 @@ def prepare(work: Work, implementation: str, device: Device) -> Prepared:
     )
     difference = float(np.max([largest_difference(*pair) for pair in pairs]))
     wrong = not difference <= _TOLERANCE
-    return calls_of(compiled, *arguments), Row(
-        None, compile_s, difference, wrong, peak_bytes(compiled)
-    )
+    row = Row(None, compile_s, difference, wrong, peak_bytes(compiled))
+    return calls_of(compiled, *arguments, device=device), row
 
 
 def step_of(case: Case, implementation: str) -> Any:

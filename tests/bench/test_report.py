@@ -3,15 +3,21 @@
 import dataclasses
 import itertools
 import math
+import time
 from pathlib import Path
 
 import jax
 import pytest
+from jax import numpy as jnp
+from jax.profiler import ProfileData
 
 from bench import conditions, report, results
 from bench.__main__ import main
+from bench._jax_peer import calls_of
 from bench.cases import select
+from bench.device_time import busy_seconds, device_seconds
 from bench.results import CaseResult, Row, Run
+from bench.run import timed_rows
 from bench.timing import Timing, take_turns, timed_calls
 
 PUBLISHED = Path(report.__file__).parent / "results"
@@ -36,6 +42,47 @@ def test_a_call_longer_than_the_budget_is_timed_once():
 
     assert take_turns({"slow": slow}, 0.0)["slow"] == Timing(10.0, 10.0, 10.0, 1)
     assert calls == [1, 1]
+
+
+PROFILE = """
+planes {
+  name: "/device:GPU:0"
+  lines { name: "Stream #1" timestamp_ns: 5000
+    events { metadata_id: 1 offset_ps: 0 duration_ps: 2000000 }
+    events { metadata_id: 1 offset_ps: 6000000 duration_ps: 1000000 } }
+  lines { name: "Stream #2" timestamp_ns: 5000
+    events { metadata_id: 1 offset_ps: 1000000 duration_ps: 2000000 } }
+  event_metadata { key: 1 value { id: 1 name: "loop_fusion" } } }
+planes {
+  name: "/host:CPU"
+  lines { timestamp_ns: 0 events { metadata_id: 1 duration_ps: 90000000 } }
+  event_metadata { key: 1 value { id: 1 name: "launch" } } }
+"""
+
+
+def test_device_time_counts_simultaneous_kernels_once():
+    profile = ProfileData.from_text_proto(PROFILE)
+    assert busy_seconds(profile, "/device:GPU:0") == pytest.approx(4e-6)
+
+
+def test_device_time_of_a_profile_of_this_machine():
+    program = jax.jit(lambda x: x @ x).lower(jnp.ones((200, 200))).compile()
+    busy_s = {}
+    for plane in ("/host:CPU", "/device:GPU:0"):
+        start = time.perf_counter()
+        busy_s[plane] = device_seconds(lambda: calls_of(program, jnp.ones((200, 200)))(1), plane)
+        assert busy_s[plane] <= time.perf_counter() - start
+    assert busy_s["/host:CPU"] > 0
+    assert busy_s["/device:GPU:0"] == 0
+
+
+def test_rows_of_accelerators_have_device_time_per_call(monkeypatch):
+    monkeypatch.setattr(
+        "bench.run.device_seconds", lambda call, plane: {"/device:GPU:0": 5.0}[plane]
+    )
+    prepared = {"jaxpool": (timed_calls(lambda: None), Row())}
+    assert timed_rows(prepared, 0.0, "gpu")["jaxpool"].device_s == 0.5  # of ten calls
+    assert timed_rows(prepared, 0.0)["jaxpool"].device_s is None
 
 
 def row(ms, **fields):
