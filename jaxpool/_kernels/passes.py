@@ -73,8 +73,8 @@ def run_pass(
 
     Each phase of each region is computed on its own, from slices of the sources. Phases are then interleaved to a
     region, regions are concatenated, and surplus positions are cropped. Without phases, an end of an axis is one region
-    along all earlier axes, whose terms may read padding. In a region that reads only padding, there is a single term: it
-    has tap 0 and consists of fill values.
+    along all earlier axes, whose terms may read padding. In a region that reads only padding, there is a single term:
+    it has tap 0 and consists of fill values.
     """
     if layout.read_mode == "clamped":
         return run_clamped_pass(axes, sources, term_at_tap, join_terms)
