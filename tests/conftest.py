@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import jax
 import pytest
@@ -17,6 +18,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests that need these variables set them.
 for variable in ("JAXPOOL_DISABLE", "PYTHONSAFEPATH"):
     os.environ.pop(variable, None)
+# A parent that ignores SIGCHLD passes this on, and children then have no exit status. Windows has no such signal.
+if hasattr(signal, "SIGCHLD"):
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 # No deadline, because compilation takes most of an example's time. derandomize without a database repeats the same
 # examples in every run; HYPOTHESIS_PROFILE=search draws new examples, and more of them.
