@@ -46,7 +46,8 @@ class Answer:
         """The cotangent of each operand for `dy`, rounded once into the operand's dtype."""
         exact_dxs = self.exact_cotangents(dy)
         return tuple(
-            round_to_dtype(dx, dtype) for dx, (_, dtype) in zip(exact_dxs, self.inputs, strict=True)
+            round_to_dtype(dx, dtype, is_derivative=True)
+            for dx, (_, dtype) in zip(exact_dxs, self.inputs, strict=True)
         )
 
     def cotangent(self, dy: Any) -> np.ndarray:
@@ -65,7 +66,7 @@ class Answer:
 
     def tangent(self, *dxs: Any) -> np.ndarray:
         """The tangent of `y` for a tangent of each operand, rounded once into the dtype of `y`."""
-        return round_to_dtype(self.exact_tangent(*dxs), self.y.dtype)
+        return round_to_dtype(self.exact_tangent(*dxs), self.y.dtype, is_derivative=True)
 
     def exact_tangent(self, *dxs: Any, absolute: bool = False) -> np.ndarray:
         """The tangent in float64; with `absolute`, sums of the absolute values of the terms."""
@@ -128,11 +129,14 @@ def exact_sum(values: Sequence[Any]) -> Any:
         return sum(map(float, values))
 
 
-def round_to_dtype(values: Any, dtype: Any) -> np.ndarray:
-    """`values` rounded once into `dtype`; ints wrap around as in XLA, and float8_e8m0fnu has a least value above 0."""
+def round_to_dtype(values: Any, dtype: Any, *, is_derivative: bool = False) -> np.ndarray:
+    """`values` rounded once into `dtype`; ints wrap around as in XLA.
+
+    Below its least value, float8_e8m0fnu gets that value, but a derivative becomes NaN.
+    """
     if is_floating(dtype):
         floats = np.asarray(values, np.float64)
-        if dtype == jnp.float8_e8m0fnu:
+        if dtype == jnp.float8_e8m0fnu and not is_derivative:
             floats = np.clip(floats, 2.0**-127, 2.0**127)
         with np.errstate(all="ignore"):
             return floats.astype(dtype)
