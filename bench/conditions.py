@@ -99,7 +99,7 @@ def _installed() -> dict[str, str]:
 
 def _cpu_model() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -108,4 +108,8 @@ def _cpu_model() -> str:
 
 def _transparent_huge_pages() -> str | None:
     path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    return path.read_text().partition("[")[2].partition("]")[0] if path.exists() else None
+    return (
+        path.read_text(encoding="utf-8").partition("[")[2].partition("]")[0]
+        if path.exists()
+        else None
+    )

@@ -96,8 +96,8 @@ def write(path: Path, fields: Mapping[str, Any]) -> None:
         if isinstance(value, list | tuple):
             text = "[\n" + ",\n".join(f"  {json.dumps(item)}" for item in value) + "\n ]"
         lines.append(f" {json.dumps(name)}: {text}")
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def read(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text()))
+    return dict(json.loads(path.read_text(encoding="utf-8")))

@@ -146,7 +146,9 @@ class Target:
             row["libtpu's cycles"] = round(estimate)
         elif self.name in GPUS:
             files = sorted(self.dump.glob("*.ptx"))
-            parsed = [kernel for file in files for kernel in ptx.parse(file.read_text())]
+            parsed = [
+                kernel for file in files for kernel in ptx.parse(file.read_text(encoding="utf-8"))
+            ]
             if not parsed:
                 raise RuntimeError("XLA wrote no PTX")
             num_elements = max(math.prod(x.shape) for x in arrays)
@@ -345,12 +347,12 @@ def llo_costs(folder: Path) -> dict[str, Cost]:
         if "schedule-analysis" in path.name or not match:
             continue
         sources = [p for p in folder.glob("*original.txt") if f"-{match[1]}-" in p.name]
-        source = sources[0].read_text() if sources else ""
+        source = sources[0].read_text(encoding="utf-8") if sources else ""
         limit = re.search(r"loop: start=0, step=1, limit=(\d+)", source)
         # Two extra iterations fill and drain the pipeline of the loop.
         trips = max(1, int(limit[1]) - 2) if limit else 1
         bundles = moved = 0.0
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             bundle = re.match(r"\s*0x[0-9a-f]+\s+(?:L[BHE]|P[BF])?\s*:\s*(>*) *\{", line)
             if bundle:
                 times = trips if bundle[1] else 1

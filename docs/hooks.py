@@ -146,7 +146,7 @@ def functions():
             path = Path(jaxpool.__file__).parent / modules.replace(".", "/")
             path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             # Read, not imported, because modules of `compat` need the libraries.
-            docstring = ast.get_docstring(ast.parse(path.read_text()))
+            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
             lines.append(table_row(f"jaxpool.{modules}", path, docstring))
     return "\n".join(lines) + "\n"
 
@@ -207,7 +207,7 @@ def on_files(files, config):
 
     pages = dict(reference())
     for source, path in {**PAGES, **DOWNLOADS}.items():
-        pages[path] = (ROOT / source).read_text()
+        pages[path] = (ROOT / source).read_text(encoding="utf-8")
     pages[EXPLAINED] = explained()
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
@@ -233,7 +233,7 @@ def explained():
         path = Path(folder) / EXPLAINED
         command = [sys.executable, "-m", "jaxpool", "explain", "--html", str(path)]
         subprocess.run(command, capture_output=True, check=True)
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -261,11 +261,11 @@ def on_page_markdown(markdown, page, config, files):
 def on_post_build(config):
     """Make the search show common functions first, then other functions, arguments and drop-ins, then other pages."""
     path = Path(config.site_dir) / "search" / "search_index.json"
-    index = json.loads(path.read_text())
+    index = json.loads(path.read_text(encoding="utf-8"))
     for entry in index["docs"]:
         page, _, anchor = entry["location"].partition("#")
         boosts = {"reference/windowed/": 60, "reference/arguments/": 15, "reference/testing/": 2}
         if page.startswith("reference/"):
             other = 20 if anchor.removeprefix("jaxpool.") in jaxpool.__all__ else 10
             entry["boost"] = boosts.get(page, other) if anchor else 2
-    path.write_text(json.dumps(index))
+    path.write_text(json.dumps(index), encoding="utf-8")

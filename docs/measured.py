@@ -297,6 +297,6 @@ def filled(text):
 
 if __name__ == "__main__":
     for page in PAGES:
-        text = page.read_text()
+        text = page.read_text(encoding="utf-8")
         if text != filled(text):
-            page.write_text(filled(text))
+            page.write_text(filled(text), encoding="utf-8")

@@ -24,7 +24,7 @@ def pytest_runtest_logreport(report):
         line = f"run\t{report.nodeid}\t\n"
     else:
         return
-    with open(path, "a") as file:
+    with open(path, "a", encoding="utf-8") as file:
         file.write(line)
 
 
@@ -51,7 +51,7 @@ def main(words=None):
         "--names", action="store_true", help="print names alone, as pytest takes them: @FILE"
     )
     options = parser.parse_args(words)
-    found = never_run(options.file.read_text().splitlines())
+    found = never_run(options.file.read_text(encoding="utf-8").splitlines())
     for test, reason in sorted(found.items()):
         print(test if options.names else f"{test}: {reason}")
     return int(bool(found) and not options.names)

@@ -31,7 +31,7 @@ PACKAGE = Path(jaxpool.__file__).parent
 
 def imported_modules(path):
     """Yield the modules that a file imports, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             yield node.module
         elif isinstance(node, ast.Import):
@@ -75,7 +75,7 @@ def test_oracle_shares_no_code_with_library():
 
 def test_module_length():
     lengths = {
-        str(path.relative_to(PACKAGE)): len(path.read_text().splitlines())
+        str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines())
         for path in PACKAGE.rglob("*.py")
     }
     assert {file: lines for file, lines in lengths.items() if lines > MAX_LINES} == {}

@@ -29,7 +29,7 @@ def run_in(folder, *words):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.skips", "-p", "no:cacheprovider"]
     done = subprocess.run([*command, *words], cwd=folder, env=environment, capture_output=True)
     assert done.returncode in (0, 5), done.stdout
-    return skips.never_run(outcomes.read_text().splitlines())
+    return skips.never_run(outcomes.read_text(encoding="utf-8").splitlines())
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])

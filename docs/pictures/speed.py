@@ -97,7 +97,7 @@ def draw(name, columns, cases, unit):
     path = HERE / f"{name}.svg"
     figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
-    path.write_text(path.read_text().replace("</style>", f"{dark_rules()}</style>"))
+    path.write_text(path.read_text(encoding="utf-8").replace("</style>", f"{dark_rules()}</style>"))
 
 
 def dark_rules():

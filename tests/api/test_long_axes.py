@@ -26,7 +26,7 @@ IOTA = re.compile(r"stablehlo\.iota dim = (\d+) : tensor<([\dx]+)x(u?)i(\d+)>")
 def limited_memory():
     """Limit the memory, so that a table as long as an axis raises."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    with open("/proc/self/statm") as file:
+    with open("/proc/self/statm", encoding="utf-8") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, hard))
     yield

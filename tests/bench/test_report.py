@@ -136,7 +136,7 @@ def test_result_file_round_trip_and_report(tmp_path, capsys):
     path = tmp_path / "run.json"
     results.write(path, RUN.to_json())
     assert Run.from_json(results.read(path)) == RUN
-    assert path.read_text().count("\n  {") == 3
+    assert path.read_text(encoding="utf-8").count("\n  {") == 3
     assert main(["--load", str(path)]) == 0
     assert report.markdown(RUN) in capsys.readouterr().out
 

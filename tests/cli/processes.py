@@ -30,5 +30,5 @@ def write_script(folder, text, name="train.py"):
     """Write a script into `folder`. Return its path relative to the folder."""
     path = folder / name
     path.parent.mkdir(exist_ok=True)
-    path.write_text(textwrap.dedent(text))
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
     return str(path.relative_to(folder))

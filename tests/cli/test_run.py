@@ -231,7 +231,7 @@ def test_reductions_of_whole_process_are_replaced(tmp_path):
     assert "(pool): max of float64[1, 4, 6, 1]" in lines[2]
     assert all(line.endswith("by jaxpool; --check: equal") for line in lines[1:3])
     assert "left to lax (the reduction is no max, min or sum of two numbers)" in lines[3]
-    report = json.loads((tmp_path / "met.json").read_text())
+    report = json.loads((tmp_path / "met.json").read_text(encoding="utf-8"))
     assert (report["script"], report["why_nothing"]) == (script, None)
     assert [row["taken_over"] for row in report["reductions"]] == [True, True, False]
     assert [row.get("check") for row in report["reductions"]] == ["equal", "equal", None]

@@ -17,7 +17,7 @@ from tests.support import bad_calls
 from tests.test_rooms import PACKAGES
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "architecture.md").read_text()
+TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 MAX_LINES = 45  # lines
 # Modules in rooms before `_api` that name public functions, in hints of messages and in the text of `accelerate`.
 ALLOWED_NAMES = {
@@ -33,7 +33,7 @@ def public_names():
     modules = sorted((Path(jaxpool.__file__).parent / "_api").glob("*.py"))
     assert modules  # of the tested package, which may be installed elsewhere
     for path in modules:
-        for node in ast.parse(path.read_text()).body:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
             marked = isinstance(node, ast.FunctionDef) and any(
                 isinstance(each, ast.Name) and each.id == "public" for each in node.decorator_list
             )
@@ -71,7 +71,7 @@ def functions():
 
 def check_written(path, start, write):
     """Raise unless a written file is current; it has a line with the given start for each function."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     if any("\n" + start.format(name) not in text for name in jaxpool.__all__) or text != write():
         raise AssertionError(f"{path} differs: `python -m tests.docs.written` writes it anew")
 
@@ -86,7 +86,7 @@ def malformed_calls():
 
 def readme():
     """README names every function."""
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     for name in jaxpool.__all__:
         if f"`{name}`" not in text and f"`{name}()`" not in text:
             raise AssertionError(f"README.md does not name {name}")
@@ -134,7 +134,7 @@ def test_public_function_without_name_is_reported(monkeypatch):
 
 def public_names_in(path):
     """Public functions that a module imports, reads from `jaxpool`, or names in a string other than a docstring."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     names = set()
     for node in ast.walk(tree):

@@ -258,7 +258,7 @@ LIBRARY_CLAIMS = {
 
 
 def says(page, text):
-    return text in " ".join((DOCS / page).read_text().split())
+    return text in " ".join((DOCS / page).read_text(encoding="utf-8").split())
 
 
 @pytest.mark.parametrize(("page", "text"), LAX_CLAIMS)

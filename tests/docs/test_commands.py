@@ -16,7 +16,7 @@ SHELL_BLOCK = re.compile(r"^```(?:sh|bash|console)\n(.*?)^```$", re.MULTILINE | 
 BLOCKS = [
     (str(page.relative_to(ROOT)), block)
     for page in PAGES
-    for block in SHELL_BLOCK.findall(page.read_text())
+    for block in SHELL_BLOCK.findall(page.read_text(encoding="utf-8"))
 ]
 
 
@@ -86,7 +86,7 @@ def test_slow_command(command, tmp_path):
 
 def test_other_commands_run_in_ci():
     """`.ci/run` takes the first block of a page that contains a text."""
-    script = (ROOT / ".ci" / "run").read_text()
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     read = re.findall(r"sh_block (\S+\.md) (?:'([^']+)'|(\w+))", script)
     read += [("README.md", text, "") for text in ("jaxpool demo", "pytest")]
     in_ci = set()

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
 PAGES += sorted(DOCS.glob("**/*.md"))
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def load_script(path):
@@ -45,7 +45,7 @@ def test_page_numbers_match_results():
     measured = load_script(DOCS / "measured.py")
     used = set()
     for page in measured.PAGES:
-        text = page.read_text()
+        text = page.read_text(encoding="utf-8")
         used |= {match[1] for match in measured.MARKED.finditer(text)}
         assert measured.filled(text) == text, page
         assert text.count("<!-- measured: ") == text.count("<!-- end of measured -->"), page
@@ -59,7 +59,7 @@ def test_changed_result_changes_pages(monkeypatch, tmp_path):
         (measured.RESULTS / f"{measured.GPU}.json").read_bytes()
     )
     for name in (measured.DEFAULT, measured.KEPT):
-        result = json.loads((measured.RESULTS / f"{name}.json").read_text())
+        result = json.loads((measured.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
         (row,) = (each for each in result["rows"] if each["name"] == measured.IN_README[0])
         row["peers"]["jaxpool"]["timing"]["median"] = 0.0777
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
@@ -75,7 +75,7 @@ def test_charts_match_results():
     rows = measured.rows_of(measured.DEFAULT)
     pools = [case for case in rows if case != measured.STEM]
     for name, cases in (("speed", speed.SHOWN), ("speed_all", pools)):
-        drawn = (DOCS / "pictures" / f"{name}.svg").read_text()
+        drawn = (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
         for case in cases:
             ours, lax = (
                 speed.number(measured.milliseconds(rows[case], peer)) for peer in ("jaxpool", "lax")
@@ -100,7 +100,7 @@ def test_readme_shows_output_of_its_script():
         r"```bash\n(.*jaxpool run.*)\n```\n```text\n(.*?)```", README, re.DOTALL
     ).groups()
     script = ROOT / command.split()[-1]
-    lines = script.read_text().splitlines()
+    lines = script.read_text(encoding="utf-8").splitlines()
     calls = re.findall(rf"{script.name}:(\d+) \((.+?)\): (\w+) of", shown)
     assert [(where, kind) for _, where, kind in calls] == [
         ("Net.__call__", "max"),
@@ -120,14 +120,16 @@ def test_readme_has_two_sh_blocks():
 def test_routing_picture_matches_script():
     routing = load_script(DOCS / "pictures" / "routing.py")
     for stride, name in ((2, "routing.svg"), (1, "routing_stride_1.svg")):
-        assert (DOCS / "pictures" / name).read_text() == routing.picture(stride)
+        assert (DOCS / "pictures" / name).read_text(encoding="utf-8") == routing.picture(stride)
 
 
 def test_gallery_pictures_are_complete_and_small():
-    page = (DOCS / "gallery.md").read_text()
+    page = (DOCS / "gallery.md").read_text(encoding="utf-8")
     drawn = {path.stem for path in (DOCS / "pictures/gallery").glob("*.png")}
     assert set(re.findall(r"gallery/(\w+)\.png", page)) == drawn
-    listed = re.findall(r'^    "(\w+)": ', (DOCS / "pictures/gallery.py").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r'^    "(\w+)": ', (DOCS / "pictures/gallery.py").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert {*listed, "photograph"} == drawn
     pictures = [*DOCS.glob("**/*.png"), *DOCS.glob("**/*.svg")]
     assert sum(path.stat().st_size for path in pictures) < 2_000_000
@@ -136,7 +138,7 @@ def test_gallery_pictures_are_complete_and_small():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page_links_exist(page):
     """Links lead to files of the repository, so that pages can be read next to the code, before the site is built."""
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for link in re.findall(r"\]\(([^)#\s]+)|<(?:a|img)\s[^>]*(?:href|src)=\"([^\"#]+)", text):
         link = "".join(link)
         target = (page.parent / link).resolve()
@@ -147,7 +149,7 @@ def test_page_links_exist(page):
 
 def test_links_to_modules_lead_to_the_reference(hooks):
     page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri="howto/boxes.md"))
-    text = (DOCS / "howto" / "boxes.md").read_text()
+    text = (DOCS / "howto" / "boxes.md").read_text(encoding="utf-8")
     assert "[The reference](../../jaxpool/_api/regions.py)" in text
     made = hooks.on_page_markdown(text, page, None, None)
     assert "[The reference](../reference/regions.md)" in made
@@ -156,7 +158,7 @@ def test_links_to_modules_lead_to_the_reference(hooks):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page_is_plain_markdown(page):
     """Viewers of a repository show the blocks of extensions as text."""
-    assert not re.search(r"^(///|===|!!!|\?\?\?)", page.read_text(), re.MULTILINE)
+    assert not re.search(r"^(///|===|!!!|\?\?\?)", page.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_tracebacks_quote_the_code():
@@ -164,26 +166,27 @@ def test_tracebacks_quote_the_code():
         quote
         for page in PAGES
         for quote in re.findall(
-            r'File "\.\.\./(jaxpool/\S+)", line (\d+), in (\w+)\n +(.*)', page.read_text()
+            r'File "\.\.\./(jaxpool/\S+)", line (\d+), in (\w+)\n +(.*)',
+            page.read_text(encoding="utf-8"),
         )
     ]
     assert quotes
     for file, number, function, line in quotes:
-        lines = (Path(jaxpool.__file__).parents[1] / file).read_text().splitlines()
+        lines = (Path(jaxpool.__file__).parents[1] / file).read_text(encoding="utf-8").splitlines()
         assert lines[int(number) - 1].strip() == line
         defined = [each for each in lines[: int(number)] if each.startswith("def ")][-1]
         assert defined.startswith(f"def {function}(")
 
 
 def test_every_page_is_in_the_navigation():
-    nav = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
     pages = [str(path.relative_to(DOCS)) for path in DOCS.glob("**/*.md")]
     assert [page for page in pages if f" {page}\n" not in nav] == []
 
 
 @pytest.mark.parametrize("name", ["explain.md", "tutorial.md"])
 def test_page_shows_current_output_of_explain(name, capsys):
-    page = (DOCS / name).read_text()
+    page = (DOCS / name).read_text(encoding="utf-8")
     printed = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1]
     assert printed
     outputs = []
@@ -194,17 +197,23 @@ def test_page_shows_current_output_of_explain(name, capsys):
 
 
 def test_versions_agree():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == jaxpool.__version__
-    assert f"version: {jaxpool.__version__}\n" in (ROOT / "CITATION.cff").read_text()
-    dated = re.search(r"date-released: (\S+)", (ROOT / "CITATION.cff").read_text())[1]
-    assert f"## [{jaxpool.__version__}] - {dated}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"version: {jaxpool.__version__}\n" in (ROOT / "CITATION.cff").read_text(
+        encoding="utf-8"
+    )
+    dated = re.search(r"date-released: (\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[
+        1
+    ]
+    assert f"## [{jaxpool.__version__}] - {dated}" in (ROOT / "CHANGELOG.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_minimum_versions_match_pyproject(page):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    text = " ".join((ROOT / page).read_text().split())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     for rule in project["dependencies"]:
         name, oldest = rule.split(">=")
         assert f"`{name}` ({oldest} or newer)" in text

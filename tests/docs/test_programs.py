@@ -13,7 +13,9 @@ REQUIRED_LIBRARIES = {"jax", "jaxpool", "numpy", "os"}
 
 def python_blocks(page):
     """The text of each ```python block."""
-    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(
+        r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
 
 
 def imported_libraries(program):

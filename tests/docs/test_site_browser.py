@@ -64,7 +64,7 @@ def test_copied_code_has_no_prompts_and_outputs(browser, address, page, source):
     browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite"]})
     ready = (By.CSS_SELECTOR, "pre button[data-md-type=copy], .md-code__button")
     buttons = WebDriverWait(browser, 10).until(lambda page: page.find_elements(*ready))
-    blocks = re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", source.read_text())
+    blocks = re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", source.read_text(encoding="utf-8"))
     assert len(buttons) == len(blocks) >= 1
     read = "navigator.clipboard.readText().then(arguments[0])"
     for button, block in zip(buttons, blocks, strict=True):

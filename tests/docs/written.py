@@ -28,7 +28,7 @@ def source_file(function):
 
 def definitions(function):
     """The definition of a function, or its overloads, each with its lines up to the docstring and the names it uses."""
-    text = source_file(function).read_text()
+    text = source_file(function).read_text(encoding="utf-8")
     trees = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
     trees = [each for each in trees if each.name == function.__name__]
     found = []
@@ -53,7 +53,7 @@ def names_used(function):
 
 def import_of(name, function):
     """The statement that imports a name of an annotation, or None for a builtin."""
-    for node in ast.parse(source_file(function).read_text()).body:
+    for node in ast.parse(source_file(function).read_text(encoding="utf-8")).body:
         for alias in getattr(node, "names", []):
             if name == (alias.asname or alias.name):
                 start = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
@@ -97,5 +97,5 @@ def written_functions():
 
 
 if __name__ == "__main__":
-    STUB.write_text(written_stub())
-    FUNCTIONS.write_text(written_functions())
+    STUB.write_text(written_stub(), encoding="utf-8")
+    FUNCTIONS.write_text(written_functions(), encoding="utf-8")

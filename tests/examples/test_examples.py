@@ -11,7 +11,7 @@ STEPS = {"digits": 10}
 
 
 def test_readme_lists_every_example():
-    page = (EXAMPLES / "README.md").read_text()
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert len(NAMES) == 4
     assert all(f"`{name}.py`" in page and f"examples/{name}.py" in page for name in NAMES)
 

@@ -75,11 +75,11 @@ def draw_mutations(work_db, paths, chance, sample):
     ]
     items.sort(key=lambda each: str(each.mutations))  # the session has no order
     chance.shuffle(items)
-    seen, drawn = {effective_code(path.read_text()) for path in paths}, []
+    seen, drawn = {effective_code(path.read_text(encoding="utf-8")) for path in paths}, []
     for item in items:
         (mutation,) = item.mutations
         operator = plugins.get_operator(mutation.operator_name)()
-        code = mutation.module_path.read_text()
+        code = mutation.module_path.read_text(encoding="utf-8")
         try:
             dump = effective_code(mutating.mutate_code(code, operator, mutation.occurrence))
         except SyntaxError:  # cosmic-ray takes the bare * of arguments for a product

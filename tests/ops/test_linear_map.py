@@ -109,7 +109,9 @@ def test_documentation_lists_transposable_pools():
         text = inspect.getdoc(getattr(jaxpool, name.split(",")[0]))
         says = re.search(r"^ *autodiff: (.*(?:\n {4,}.*)*)", text, re.MULTILINE)
         assert "`jax.linear_transpose`" in (says[1] if name in LINEAR else text), name
-    text = (pathlib.Path(__file__).parents[2] / "docs/howto/derivatives.md").read_text()
+    text = (pathlib.Path(__file__).parents[2] / "docs/howto/derivatives.md").read_text(
+        encoding="utf-8"
+    )
     (line,) = re.findall(r"^\| `linear_transpose` of (.*)$", text, re.MULTILINE)
     pools, advice = line.split(" | ")
     assert set(re.findall(r"`(\w+)`", pools)) == {name.split(",")[0] for name in LINEAR}

@@ -46,7 +46,7 @@ PATH = Path(__file__).with_name("drawn.txt")
 
 def lines():
     """Return all lines of drawn.txt: its problems, each with the plans of maxima and sums."""
-    titles = [line for line in PATH.read_text().splitlines() if line[0] != " "]
+    titles = [line for line in PATH.read_text(encoding="utf-8").splitlines() if line[0] != " "]
     return [line for title in titles for line in _problem_lines(title)]
 
 

@@ -31,7 +31,7 @@ DIRECTIONS = ("value", "forward", "backward")
 
 def lines():
     """Return all lines of golden.txt: its calls and ops, each with the plans."""
-    titles = [line for line in PATH.read_text().splitlines() if line[0] != " "]
+    titles = [line for line in PATH.read_text(encoding="utf-8").splitlines() if line[0] != " "]
     ops = _ops_by_title()
     return [line for title in titles for line in _title_lines(title, ops)]
 
@@ -93,4 +93,4 @@ def _format_passes(passes):
 
 if __name__ == "__main__":
     for module in (drawn, sys.modules[__name__]):
-        module.PATH.write_text("\n".join([*module.lines(), ""]))
+        module.PATH.write_text("\n".join([*module.lines(), ""]), encoding="utf-8")

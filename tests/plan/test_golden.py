@@ -15,6 +15,6 @@ def test_plans_are_unchanged(plans):
     before, now = [
         # jax 0.10 and 0.12 trace the indexing of boxes to different numbers of gathers.
         [re.sub(r"\d+ gather", "gather", line) for line in lines]
-        for lines in (plans.PATH.read_text().splitlines(), plans.lines())
+        for lines in (plans.PATH.read_text(encoding="utf-8").splitlines(), plans.lines())
     ]
     assert list(difflib.unified_diff(before, now, plans.PATH.name, "now", lineterm="", n=1)) == []

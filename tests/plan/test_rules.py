@@ -40,7 +40,10 @@ def parse_modules(room):
     """Return path and syntax tree of each file of the package `room`."""
     files = sorted((PACKAGE / room).rglob("*.py"))
     assert files
-    return [(str(path.relative_to(PACKAGE / room)), ast.parse(path.read_text())) for path in files]
+    return [
+        (str(path.relative_to(PACKAGE / room)), ast.parse(path.read_text(encoding="utf-8")))
+        for path in files
+    ]
 
 
 def imports(tree):
@@ -134,7 +137,9 @@ def threshold_docs():
     """Return the comment of each threshold, and the NOTES heading that precedes it."""
     pattern = r"^    (?:# NOTES: (.+)|(\w+): [^#\n]*# (.+))$"
     comments, headings, heading = {}, {}, None
-    for found in re.finditer(pattern, Path(tuning.__file__).read_text(), re.MULTILINE):
+    for found in re.finditer(
+        pattern, Path(tuning.__file__).read_text(encoding="utf-8"), re.MULTILINE
+    ):
         if found[1]:
             heading = found[1]
         else:
@@ -144,7 +149,7 @@ def threshold_docs():
 
 def test_every_threshold_is_documented():
     comments, headings = threshold_docs()
-    written = re.findall(r"^## (.+)$", NOTES.read_text(), re.MULTILINE)
+    written = re.findall(r"^## (.+)$", NOTES.read_text(encoding="utf-8"), re.MULTILINE)
     for field, kind in THRESHOLD_TYPES.items():
         unit = "" if kind is bool else r"\w.*: "
         assert re.fullmatch(rf"{unit}\w.*", comments[field]), field
@@ -158,7 +163,7 @@ def test_plan_modules_do_not_import_jax():
     while left:
         name = left.pop()
         path = Path(importlib.import_module(name).__file__)
-        for whole, _ in imports(ast.parse(path.read_text())):
+        for whole, _ in imports(ast.parse(path.read_text(encoding="utf-8"))):
             assert whole.split(".")[0] not in ("jax", "jaxlib"), name
             module = whole if whole in sys.modules else whole.rpartition(".")[0]
             if module.startswith("jaxpool.") and module not in seen:

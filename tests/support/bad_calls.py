@@ -47,7 +47,9 @@ EXTRAS = {
 
 def read(table=TABLE):
     """Return pairs of a call and the parts of its message, which `…` separates."""
-    lines = [line for line in table.read_text().splitlines() if line and line[0] != "#"]
+    lines = [
+        line for line in table.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"
+    ]
     return [tuple(line.split(ARROW)) for line in lines]
 
 
