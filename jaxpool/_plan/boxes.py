@@ -25,7 +25,7 @@ def plan_box_max(platform: Platform, image_shape: tuple[int, ...], num_boxes: in
     tuning = TUNING[platform]
     limits = zip((tuning.tile_rows, tuning.tile_columns), image_shape, strict=True)
     tile_shape = tuple(size if limit == NEVER else int(limit) for limit, size in limits)
-    return BoxMaxPlan(min(tuning.boxes_per_loop, num_boxes), tile_shape, LIMITS.cells_per_step)
+    return BoxMaxPlan(min(tuning.boxes_per_loop, num_boxes), tile_shape, LIMITS.max_cells_per_step)
 
 
 def matmul_group_size(num_boxes: int) -> int:

@@ -171,11 +171,13 @@ def _can_scatter(window: Window, max_taps: float) -> bool:
 @functools.lru_cache(maxsize=4096)
 def plan_scatter(problem: Problem) -> ScatterPlan:
     """The select-and-scatter plan for the array of `problem`."""
-    dims = tuple(dim for dim in problem.window.dims if not dim.is_identity)
+    tuning, dims = problem.tuning, tuple(d for d in problem.window.dims if not d.is_identity)
     axes = [dim.axis for dim in dims]
     order = _compact_permutation(problem, axes)
+    strides = math.prod(dim.stride for dim in dims)
+    max_taps = min(tuning.max_fused_scatter_taps, tuning.scatter_taps_per_element * strides)
     # One instruction visits axes in memory order, and finds the first of ties only if axes ascend.
-    fuses_axes = not order and axes == sorted(axes) and _fuses_axes(problem, dims)
+    fuses_axes = problem.window.size <= max_taps and not order and axes == sorted(axes)
     comparison: Comparison = "branch" if problem.is_partitioned else "joined"
     if problem.is_low_precision and (problem.window.has_overlap or problem.is_partitioned):
         comparison = "in order"
@@ -197,25 +199,6 @@ def _padded_size(shape: Sequence[int | None], num_lanes: int) -> float:
     """Number of elements in TPU memory, where the last axis is padded to a multiple of `num_lanes`."""
     *others, last = shape
     return num_elements((*others, None if last is None else -(-last // num_lanes) * num_lanes))
-
-
-def _fuses_axes(problem: Problem, dims: Sequence[Axis]) -> bool:
-    """Whether one select-and-scatter instruction pools all axes, instead of one instruction per axis.
-
-    Limits are higher for a large x, and for strided windows over a batch, which one instruction keeps in the sublanes.
-    """
-    tuning, size = problem.tuning, problem.window.size
-    if not problem.window.has_overlap:
-        return size <= tuning.max_disjoint_scatter_taps
-    strides = math.prod(dim.stride for dim in dims)
-    is_small = size <= max(tuning.small_scatter_taps, tuning.scatter_taps_per_element * strides)
-    num_bytes = _padded_size(problem.shape, tuning.num_lanes) * problem.sum_bits / 8
-    is_large = num_bytes > tuning.max_split_scatter_bytes
-    fills_sublanes = (problem.shape[0] or 0) >= tuning.num_sublanes
-    is_strided = fills_sublanes and all(dim.axis > 0 and dim.stride > 1 for dim in dims)
-    if is_strided and size <= min(tuning.max_strided_taps, tuning.strided_element_taps * strides):
-        return True
-    return size <= tuning.max_fused_scatter_taps and (is_small or is_large)
 
 
 def _axis_groups(dims: tuple[Axis, ...], fuses_axes: bool) -> AxisGroups:

@@ -33,7 +33,7 @@ class Limits:
     min_rows_per_partial_sum: int = 16  # Rows: partial sums of fewer rows of a segment would cost time and memory.
     min_long_segment_rows: int = 2048  # Rows: longer segments have partial sums, even if their rows are scattered in x.
     rows_per_sampled_id: int = 64  # Rows: to find long segments, one segment id per this many rows is counted.
-    cells_per_step: int = 2  # Cells per axis: a loop adds this many to a pixel per step; few boxes need more.
+    max_cells_per_step: int = 2  # Cells per axis: a loop adds this many to a pixel per step; few boxes need more.
     boxes_per_matmul: int = 16  # Boxes: an RoI pool has this many per matrix product, enough rows with few empty slots.
 
 
@@ -68,14 +68,8 @@ class Tuning:
     uses_reduce_window: bool = False  # A maximum without an index is computed by `lax.reduce_window`.
     reduce_window_max_taps: int = 25  # Window elements: one `lax.reduce_window` takes a maximum of up to this many.
     max_scatter_window: int = 0  # Window length: up to this, a maximum saves x and its gradient is select-and-scatter.
-    small_scatter_taps: int = 4  # Window elements: one select-and-scatter up to this many needs no more comparisons.
-    scatter_taps_per_element: int = 2  # Window elements / strides: one select-and-scatter pools all axes up to this.
-    max_split_scatter_bytes: float = 52 << 20  # Bytes of x: one instruction above this: two such x fill fast memory.
-    max_fused_scatter_taps: int = 16  # Window elements: larger windows have one select-and-scatter per axis.
-    max_disjoint_scatter_taps: int = 49  # Window elements: one select-and-scatter pools disjoint windows up to this.
-    strided_element_taps: int = 4  # Window elements / strides: as `scatter_taps_per_element`, for full sublanes.
-    max_strided_taps: int = 25  # Window elements: larger strided windows have a select-and-scatter per axis.
-    num_sublanes: int = 8  # Examples: a batch of at least this size fills the sublanes of a 32-bit TPU register.
+    scatter_taps_per_element: int = 3  # Window elements / strides: one select-and-scatter pools all axes up to this.
+    max_fused_scatter_taps: int = 49  # Window elements: larger windows have one select-and-scatter per axis.
     num_lanes: int = 128  # Elements: TPU memory pads the last axis of an array to a multiple of this.
     min_compaction: int = 4  # Factor: x is transposed before select-and-scatter if memory shrinks by more than this.
     # NOTES: Ranks
