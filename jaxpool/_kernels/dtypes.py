@@ -68,7 +68,7 @@ def full_like(x: Array, value: Any, dtype: DType | None = None) -> Array:
 
 
 def where(condition: Array, x: Array | float, y: Array | float) -> Array:
-    """As `jnp.where` of an array and a number or another array, but half as much Python to trace if shapes agree."""
+    """As `jnp.where` of an array and a number or another array, but less Python to trace if shapes agree."""
     like = x if isinstance(x, Array) else y
     branches = [each if isinstance(each, Array) else full_like(like, each) for each in (x, y)]
     if any(each.shape != condition.shape for each in branches):
@@ -77,7 +77,7 @@ def where(condition: Array, x: Array | float, y: Array | float) -> Array:
 
 
 def is_inf(x: Array) -> Array:
-    """As `jnp.isinf` of a floating-point array, but a third of the Python to trace."""
+    """As `jnp.isinf` of a floating-point array, but less Python to trace."""
     return lax.eq(lax.abs(x), full_like(x, np.inf))
 
 

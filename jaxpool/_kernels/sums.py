@@ -180,15 +180,17 @@ def _join_taps(
 
     The derivative recomputes the values: saved values would take memory even if the loop does not run.
     """
+    if window.size == 1:
+        return value_at_tap(np.int32(0))
     value_at_tap = jax.jit(value_at_tap)  # traced once, for its type and for the loop
     types = jax.eval_shape(value_at_tap, np.int32(0))
-    start: T = jax.tree.map(lambda each: lax.full_like(each, identity), types)
+    y: T = jax.tree.map(lambda each: lax.full_like(each, identity), types)
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def join_next_tap(tap: Array, y: T) -> T:
         return join(y, value_at_tap(tap.astype(np.int32)))
 
-    y: T = lax.fori_loop(0, window.size, join_next_tap, start)
+    y = lax.fori_loop(0, window.size, join_next_tap, y)
     return y
 
 
@@ -233,4 +235,4 @@ def tap_inside_mask(window: Window, flat_tap: Array, ndim: int) -> Array:
         # A negative position becomes a large number.
         position = position.astype(np.uint32)
         masks.append(lax.lt(position, full_like(position, dim.size)))
-    return functools.reduce(jnp.logical_and, masks)
+    return functools.reduce(lax.bitwise_and, masks)

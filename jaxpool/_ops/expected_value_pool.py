@@ -142,9 +142,7 @@ class ExpectedValuePool(RangeCheckedOp):
             weight: Array, maximum: Array, total: Array, mean: Array, num_inf: Array
         ) -> Array:
             slopes = where(weight > 0, (2 * ratio(weight, maximum) - mean) / total, 0)
-            return where(
-                is_inf(maximum), is_inf(weight).astype(weight.dtype) / num_inf, slopes
-            )
+            return where(is_inf(maximum), is_inf(weight).astype(weight.dtype) / num_inf, slopes)
 
         return weight, slope, (maximum, total, mean, num_inf)
 
