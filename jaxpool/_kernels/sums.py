@@ -205,7 +205,7 @@ def _elements_at_traced_tap(padded_input: Array, window: Window, flat_tap: Array
     """Element of each window at `flat_tap`, which may be traced; `padded_input` comes from `slices.pad_input`."""
     dims = window.dims
     pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)
-    starts = [tap * np.int32(dim.dilation) for tap, dim in pairs]
+    starts = [lax.mul(tap, np.int32(dim.dilation)) for tap, dim in pairs]
     lengths = [(dim.out - 1) * dim.stride + 1 for dim in dims]
     x = _dynamic_slice_axes(padded_input, window, starts, lengths)
     strides = [dim.stride for dim in dims]
@@ -217,7 +217,9 @@ def _elements_at_traced_tap_transpose(cotangents: Array, window: Window, flat_ta
     dims = window.dims
     padding = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
     pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)
-    starts = [np.int32(dim.span - 1) - tap * np.int32(dim.dilation) for tap, dim in pairs]
+    starts = [
+        lax.sub(np.int32(dim.span - 1), lax.mul(tap, np.int32(dim.dilation))) for tap, dim in pairs
+    ]
     wide = slices.pad(cotangents, window.axes, padding, 0)
     return _dynamic_slice_axes(wide, window, starts, [dim.covered_size for dim in dims])
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.dtypes import is_inf, where
+from jaxpool._kernels.dtypes import full_like, is_inf, where
 from jaxpool._ops.op import Arrays
 from jaxpool._ops.range_status import (
     Parameter,
@@ -114,9 +114,10 @@ def _weight(x: Array, maximum: Array, temperature: Parameter) -> tuple[Array, Ar
     limit = math.log(2) * (info.nmant - info.minexp)
     fixed_x = lax.stop_gradient(x)
     # The difference of equal infinities would be NaN.
-    difference = where(fixed_x == maximum, 0, fixed_x - maximum)
+    difference = where(lax.eq(fixed_x, maximum), 0, lax.sub(fixed_x, maximum))
     exponents = lax.stop_gradient(difference / temperature)
-    is_negligible = (exponents < -limit) | (exponents > 0)
+    is_below = lax.lt(exponents, full_like(exponents, -limit))
+    is_negligible = lax.bitwise_or(is_below, lax.gt(exponents, full_like(exponents, 0)))
     difference = where(is_negligible, 0, difference + zeros_with_tangent(x))
     return where(is_negligible, 0, lax.exp(divide(difference, temperature))), difference
 
