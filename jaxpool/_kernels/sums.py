@@ -193,8 +193,8 @@ def _join_taps(window: Window, value_at_tap: Callable[[Array], T], join: Callabl
 
 def _dynamic_slice_axes(x: Array, window: Window, starts: list[Array], sizes: list[int]) -> Array:
     all_starts = replace_sizes([np.int32(0)] * x.ndim, window.axes, starts)
-    sizes = replace_sizes(x.shape, window.axes, sizes)
-    return lax.dynamic_slice(x, all_starts, sizes, allow_negative_indices=False)
+    all_sizes = replace_sizes(x.shape, window.axes, sizes)
+    return lax.dynamic_slice(x, all_starts, all_sizes, allow_negative_indices=False)
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)

@@ -174,7 +174,7 @@ def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
     info = jnp.finfo(x.dtype)
     equal = lax.eq(fixed_x, fixed_divisor)
     ratio = lax.div(fixed_x, where(equal, 1, fixed_divisor))
-    in_range = is_within(ratio, info.tiny, info.max)
+    in_range = is_within(ratio, float(info.tiny), float(info.max))
     log_ratio = where(
         in_range, lax.log(where(in_range, ratio, 1)), lax.log(fixed_x) - lax.log(fixed_divisor)
     )
