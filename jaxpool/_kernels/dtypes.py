@@ -68,16 +68,15 @@ def full_like(x: Array, value: Any, dtype: DType | None = None) -> Array:
 
 
 def where(condition: Array, x: Array | float, y: Array | float) -> Array:
-    """As `jnp.where` of an array and a number or another array, but half as much Python to trace if shapes agree."""
-    like = x if isinstance(x, Array) else y
-    branches = [each if isinstance(each, Array) else full_like(like, each) for each in (x, y)]
-    if any(each.shape != condition.shape for each in branches):
-        return jnp.where(condition, *branches)
-    return lax.select(condition, *branches)
+    """As `jnp.where` of an array and a number or another array, but less Python to trace if shapes agree."""
+    like = next(each for each in (x, y) if isinstance(each, Array))
+    x, y = (each if isinstance(each, Array) else full_like(like, each) for each in (x, y))
+    select = lax.select if x.shape == y.shape == condition.shape else jnp.where
+    return select(condition, x, y)
 
 
 def is_inf(x: Array) -> Array:
-    """As `jnp.isinf` of a floating-point array, but a third of the Python to trace."""
+    """As `jnp.isinf` of a floating-point array, but less Python to trace."""
     return lax.eq(lax.abs(x), full_like(x, np.inf))
 
 

@@ -112,7 +112,7 @@ def max_per_window(x: Array, window: Window) -> Array:
     loop_window, whole_axes = _separate_whole_axes(window)
     padded = slices.pad_input(lax.stop_gradient(x), loop_window, -np.inf)
     y = _join_taps(
-        loop_window, lambda tap: _elements_at_traced_tap(padded, loop_window, tap), lax.max, -np.inf
+        loop_window, lambda tap: _elements_at_traced_tap(padded, loop_window, tap), lax.max
     )
     return jnp.max(y, axis=whole_axes, keepdims=True)
 
@@ -140,7 +140,7 @@ def sum_over_taps(
     def add_terms(left: tuple[Array, ...], right: tuple[Array, ...]) -> tuple[Array, ...]:
         return tuple(map(lax.add, left, right))
 
-    totals = _join_taps(loop_window, terms_at_tap, add_terms, -0.0)
+    totals = _join_taps(loop_window, terms_at_tap, add_terms)
     return tuple(jnp.sum(array, axis=whole_axes, keepdims=True) for array in totals)
 
 
@@ -162,7 +162,7 @@ def sum_over_taps_transpose(
         slope = slope_of_term(_elements_at_traced_tap(padded, loop_window, tap), *window_arrays)
         return _elements_at_traced_tap_transpose(slope * dy, loop_window, tap)
 
-    dx = _join_taps(loop_window, cotangents_at_tap, lax.add, -0.0)
+    dx = _join_taps(loop_window, cotangents_at_tap, lax.add)
     cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop_window, 0), x)(dx)[0]
     return cropped
 
@@ -173,29 +173,28 @@ def _separate_whole_axes(window: Window) -> tuple[Window, tuple[int, ...]]:
     return Window(dims), tuple(dim.axis for dim in window.dims if dim.is_global)
 
 
-def _join_taps(
-    window: Window, value_at_tap: Callable[[Array], T], join: Callable[[T, T], T], identity: float
-) -> T:
-    """Join `value_at_tap(tap)` over all flat (row-major) taps of `window`, one after another, to the `identity`.
+def _join_taps(window: Window, value_at_tap: Callable[[Array], T], join: Callable[[T, T], T]) -> T:
+    """Join `value_at_tap(tap)` over all flat (row-major) taps of `window`, one after another.
 
     The derivative recomputes the values: saved values would take memory even if the loop does not run.
     """
-    value_at_tap = jax.jit(value_at_tap)  # traced once, for its type and for the loop
-    types = jax.eval_shape(value_at_tap, np.int32(0))
-    start: T = jax.tree.map(lambda each: lax.full_like(each, identity), types)
+    value_at_tap = jax.jit(value_at_tap)  # traced once, for the first tap and for the loop
+    y = value_at_tap(np.int32(0))
+    if window.size == 1:
+        return y
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def join_next_tap(tap: Array, y: T) -> T:
         return join(y, value_at_tap(tap.astype(np.int32)))
 
-    y: T = lax.fori_loop(0, window.size, join_next_tap, start)
+    y = lax.fori_loop(1, window.size, join_next_tap, y)
     return y
 
 
 def _dynamic_slice_axes(x: Array, window: Window, starts: list[Array], sizes: list[int]) -> Array:
     all_starts = replace_sizes([np.int32(0)] * x.ndim, window.axes, starts)
-    sizes = replace_sizes(x.shape, window.axes, sizes)
-    return lax.dynamic_slice(x, all_starts, sizes, allow_negative_indices=False)
+    all_sizes = replace_sizes(x.shape, window.axes, sizes)
+    return lax.dynamic_slice(x, all_starts, all_sizes, allow_negative_indices=False)
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
@@ -203,7 +202,7 @@ def _elements_at_traced_tap(padded_input: Array, window: Window, flat_tap: Array
     """Element of each window at `flat_tap`, which may be traced; `padded_input` comes from `slices.pad_input`."""
     dims = window.dims
     pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)
-    starts = [tap * np.int32(dim.dilation) for tap, dim in pairs]
+    starts = [lax.mul(tap, np.int32(dim.dilation)) for tap, dim in pairs]
     lengths = [(dim.out - 1) * dim.stride + 1 for dim in dims]
     x = _dynamic_slice_axes(padded_input, window, starts, lengths)
     strides = [dim.stride for dim in dims]
@@ -229,8 +228,7 @@ def tap_inside_mask(window: Window, flat_tap: Array, ndim: int) -> Array:
         shape = [dim.out if axis == dim.axis else 1 for axis in range(ndim)]
         i = lax.broadcasted_iota(np.int32, shape, dim.axis)
         first = lax.sub(lax.mul(tap, np.int32(dim.dilation)), np.int32(dim.low))
-        position = lax.add(lax.mul(i, full_like(i, dim.stride)), first)
         # A negative position becomes a large number.
-        position = position.astype(np.uint32)
+        position = lax.add(lax.mul(i, full_like(i, dim.stride)), first).astype(np.uint32)
         masks.append(lax.lt(position, full_like(position, dim.size)))
-    return functools.reduce(jnp.logical_and, masks)
+    return functools.reduce(lax.bitwise_and, masks)

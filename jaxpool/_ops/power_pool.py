@@ -24,6 +24,7 @@ from jaxpool._ops.range_status import (
     Parameter,
     clip_value,
     divide,
+    is_within,
     log2_within,
     range_status,
     ratio,
@@ -166,14 +167,14 @@ def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
     """`log(x / divisor)` of positive numbers, with 0 for infinite logarithms, and a mask of the finite logarithms."""
     fixed_x, fixed_divisor = lax.stop_gradient(x), lax.stop_gradient(divisor)
     info = jnp.finfo(x.dtype)
-    equal = fixed_x == fixed_divisor
-    ratio = fixed_x / where(equal, 1, fixed_divisor)
-    in_range = (ratio >= float(info.tiny)) & (ratio <= float(info.max))
+    equal = lax.eq(fixed_x, fixed_divisor)
+    ratio = lax.div(fixed_x, where(equal, 1, fixed_divisor))
+    in_range = is_within(ratio, float(info.tiny), float(info.max))
     log_ratio = where(
         in_range, lax.log(where(in_range, ratio, 1)), lax.log(fixed_x) - lax.log(fixed_divisor)
     )
     log_ratio = where(equal, 0, log_ratio)
-    is_finite = ~is_inf(log_ratio)
+    is_finite = lax.bitwise_not(is_inf(log_ratio))
     tangent = zeros_with_tangent(lax.log(where(is_finite, x, 1)))
     tangent = tangent - zeros_with_tangent(lax.log(where(is_finite, divisor, 1)))
     return where(is_finite, log_ratio, 0) + tangent, is_finite

@@ -79,11 +79,14 @@ def range_status(in_range: Array, all_zero: Array | None = None) -> Array:
     return where(in_range, IN_RANGE, status)
 
 
+def is_within(x: Array, low: float, high: float) -> Array:
+    """True where `low <= x <= high`."""
+    return lax.bitwise_and(lax.ge(x, full_like(x, low)), lax.le(x, full_like(x, high)))
+
+
 def log2_within(x: Array, max_log2: float) -> Array:
     """True where |x| is between `2**-max_log2` and `2**max_log2`."""
-    magnitudes = lax.abs(lax.stop_gradient(x))
-    is_large = lax.ge(magnitudes, full_like(magnitudes, 2.0**-max_log2))
-    return lax.bitwise_and(is_large, lax.le(magnitudes, full_like(magnitudes, 2.0**max_log2)))
+    return is_within(lax.abs(lax.stop_gradient(x)), 2.0**-max_log2, 2.0**max_log2)
 
 
 def is_medium(x: Array, max_log2: float = 60) -> Array:

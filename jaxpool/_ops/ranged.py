@@ -323,18 +323,19 @@ class RangeCheckedOp(_WindowedOp):
         length = first.shape[0] // num_chunks
 
         def call_on_chunk(chunk_index: Array) -> T:
-            start = chunk_index * np.int32(length)
+            start = lax.mul(chunk_index, np.int32(length))
 
             def chunk(x: Array) -> Array:
                 if x.shape[0] != first.shape[0]:
                     return x
                 # XLA for CPU would widen all of a 16-bit float x before the slice.
-                bits = lax.dynamic_slice_in_dim(bitcast_half_to_uint16(x), start, length)
+                bits = bitcast_half_to_uint16(x)
+                bits = lax.dynamic_slice_in_dim(bits, start, length, allow_negative_indices=False)
                 return bitcast_uint16_to_half(bits, x.dtype)
 
             return f(*jax.tree.map(chunk, args))
 
-        results = lax.map(call_on_chunk, jnp.arange(num_chunks, dtype=np.int32))
+        results = lax.map(call_on_chunk, lax.iota(np.int32, num_chunks))
         leaves, tree = jax.tree.flatten(results)
         pairs = zip(leaves, xs, strict=False)
         joined = [jnp.sum(y, 0) if x.shape[0] == 1 else lax.collapse(y, 0, 2) for y, x in pairs]
@@ -352,7 +353,7 @@ def amend_unless(platform: Platform, is_ok: Array, amend: Callable[[T], T], y: T
     def loop_body(state: tuple[T, Array]) -> tuple[T, Array]:
         return amend(state[0]), lax.full_like(state[1], True)
 
-    return lax.while_loop(lambda state: ~state[1], loop_body, (y, is_ok))[0]
+    return lax.while_loop(lambda state: lax.bitwise_not(state[1]), loop_body, (y, is_ok))[0]
 
 
 def direct_if(

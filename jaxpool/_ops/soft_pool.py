@@ -1,13 +1,15 @@
 """Logsumexp and softmax pools, each with a direct and a scaled evaluation against overflow (see `RangeCheckedOp`)."""
 
 import dataclasses
+import functools
 import math
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.dtypes import is_inf, where
+from jaxpool._kernels.dtypes import full_like, is_inf, where
 from jaxpool._ops.op import Arrays
 from jaxpool._ops.range_status import (
     Parameter,
@@ -75,10 +77,11 @@ class SoftPool(RangeCheckedOp):
         """x, because the output is homogeneous of degree 1 in x and the temperature. Infinite elements become 0."""
         return where(is_inf(x), 0, x)
 
-    def _moments(self, count: int, xs: Arrays, *, unit: float | None = None) -> tuple[Array, ...]:
-        """x, the temperature T, the maximum m of each window, and its sums of `w * ((x - m) / unit)^k` for k < `count`.
+    @functools.partial(jax.jit, static_argnums=(0, 1, 2))
+    def _moments(self, count: int, unit: float | None, *xs: Array) -> tuple[Array, ...]:
+        """The maximum m of each window, and its sums of `w * ((x - m) / unit)^k` for k < `count`.
 
-        w is `exp((x - m) / T)`, and `unit` is T by default.
+        w is `exp((x - m) / T)` for the temperature T, the `unit` if None.
         """
         wide_x, temperature = self._x_and_temperature(*xs)
         maximum = self.loops.max_per_window(wide_x, self.window)
@@ -90,7 +93,7 @@ class SoftPool(RangeCheckedOp):
 
         mask = xs[-1:] if self.is_masked else ()
         total, *moments = self.loops.sum_over_taps(self.window, terms, (wide_x,), *mask)
-        return wide_x, temperature, maximum, self._add_empty(total, xs), *moments
+        return maximum, self._add_empty(total, xs), *moments
 
     def _weight(self, x: Array, maximum: Array, temperature: Parameter) -> tuple[Array, Array]:
         """`_weight`, with fewer instructions if nothing differentiates them and x is in the window of the maximum."""
@@ -111,9 +114,10 @@ def _weight(x: Array, maximum: Array, temperature: Parameter) -> tuple[Array, Ar
     limit = math.log(2) * (info.nmant - info.minexp)
     fixed_x = lax.stop_gradient(x)
     # The difference of equal infinities would be NaN.
-    difference = where(fixed_x == maximum, 0, fixed_x - maximum)
+    difference = where(lax.eq(fixed_x, maximum), 0, lax.sub(fixed_x, maximum))
     exponents = lax.stop_gradient(difference / temperature)
-    is_negligible = (exponents < -limit) | (exponents > 0)
+    is_below = lax.lt(exponents, full_like(exponents, -limit))
+    is_negligible = lax.bitwise_or(is_below, lax.gt(exponents, full_like(exponents, 0)))
     difference = where(is_negligible, 0, difference + zeros_with_tangent(x))
     return where(is_negligible, 0, lax.exp(divide(difference, temperature))), difference
 
@@ -138,19 +142,20 @@ class LogSumExpPool(SoftPool):
         return lax.exp(-divide(y, parameter))
 
     def scaled_y(self, *xs: Array) -> Array:
-        _, temperature, maximum, total = self._moments(1, xs, unit=1.0)
+        maximum, total = self._moments(1, 1.0, *xs)
+        temperature = self._x_and_temperature(*xs)[1]
         return self._zero_if_empty(maximum + temperature * lax.log(total), xs)
 
     def x_and_slope(self, *xs: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
-        wide_x, temperature, *window_arrays = self._moments(1, xs, unit=1.0)
+        wide_x, temperature = self._x_and_temperature(*xs)
 
         def slope(x: Array, maximum: Array, total: Array) -> Array:
             return self._weight(x, maximum, temperature)[0] / total
 
-        return wide_x, slope, tuple(window_arrays)
+        return wide_x, slope, self._moments(1, 1.0, *xs)
 
     def parameter_slope(self, *xs: Array) -> Array:
-        *_, total, moment = self._moments(2, xs)
+        _, total, moment = self._moments(2, None, *xs)
         return lax.log(total) - moment / total
 
 
@@ -199,11 +204,13 @@ class SoftmaxPool(SoftPool):
         return weight * (moment + where(weight == 0, 0, exponents) * spread_share)
 
     def scaled_y(self, *xs: Array) -> Array:
-        *_, maximum, total, moment = self._moments(2, xs, unit=1.0)
+        maximum, total, moment = self._moments(2, 1.0, *xs)
         return self._zero_if_empty(maximum + moment / total, xs)
 
     def x_and_slope(self, *xs: Array) -> tuple[Array, Slope, tuple[Array, ...]]:
-        wide_x, temperature, maximum, total, moment = self._moments(2, xs)
+        wide_x, temperature = self._x_and_temperature(*xs)
+        unit = 1.0 if self.temperature == 1 else None  # shares the moments of `scaled_y`
+        maximum, total, moment = self._moments(2, unit, *xs)
 
         def slope(x: Array, maximum: Array, total: Array, mean: Array) -> Array:
             weight, difference = self._weight(x, maximum, temperature)
@@ -212,6 +219,6 @@ class SoftmaxPool(SoftPool):
         return wide_x, slope, (maximum, total, moment / total)
 
     def parameter_slope(self, *xs: Array) -> Array:
-        *_, total, moment, square = self._moments(3, xs)
+        _, total, moment, square = self._moments(3, None, *xs)
         mean, mean_square = moment / total, square / total
         return mean * mean - mean_square
