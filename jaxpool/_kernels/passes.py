@@ -72,9 +72,9 @@ def run_pass(
     """Run a pass along `axes`: `join_terms(terms)` at each output position, with the terms in the order of the taps.
 
     Each phase of each region is computed on its own, from slices of the sources. Phases are then interleaved to a
-    region, regions are concatenated, and surplus positions are cropped. Without phases, an end of an axis is one region
-    along all earlier axes, whose terms may read padding. In a region that reads only padding, there is a single term:
-    it has tap 0 and consists of fill values.
+    region, regions are concatenated, and surplus positions are cropped. In read mode "bounded" without phases, an end of
+    an axis is one region along all earlier axes. In a region that reads only padding, there is a single term: it has
+    tap 0 and consists of fill values.
     """
     if layout.read_mode == "clamped":
         return run_clamped_pass(axes, sources, term_at_tap, join_terms)
@@ -107,12 +107,13 @@ def run_pass(
             return compute_region([chosen[which] for which in range(len(axes))])
         which = axis_order[-1 - len(chosen)]
         regions = layout.axis_regions[which]
-        if not has_phases and any(layout.is_end(*each) for each in chosen.items()):
+        if joins_ends and any(layout.is_end(*each) for each in chosen.items()):
             regions = (regions[0]._replace(stop=regions[-1].stop),)
         parts = [compute_block({**chosen, which: region}) for region in regions]
         return jax.tree.map(lambda *xs: concatenate(xs, axes[which]), *parts)
 
     has_phases = any(len(phases) > 1 for source in sources for phases in source.phases)
+    joins_ends = layout.read_mode == "bounded" and not has_phases
     # Concatenate regions along the minor axis last for every order of `axes`: XLA vectorises other orders less.
     y = compute_block({})
     return jax.tree.map(crop_to_output, y)

@@ -17,6 +17,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import AdaptiveWindow
 from jaxpool._kernels import patches, slices
 from jaxpool._kernels.bits import pack_bits, unpack_bits
+from jaxpool._kernels.cpu.tables import prevent_constant_folding
 from jaxpool._kernels.dtypes import (
     DType,
     TieOrder,
@@ -139,6 +140,8 @@ class AdaptiveMean(PatchPool):
 
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         share = self._divide_sum(dy.astype(accumulator_dtype(dy.dtype)))
+        if platform == "cpu":
+            share = prevent_constant_folding(share)
         return self.add_shares(self.reorder_axes(share), dy.dtype)
 
     def _divide_sum(self, y: Array) -> Array:
