@@ -52,7 +52,7 @@ def is_in_range(indices, spatial_shape):
     return ((indices >= 0) & (indices < np.prod(spatial_shape))).all()
 
 
-@pytest.mark.parametrize("platform", ["cpu", "portable"])
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "portable"])
 @pytest.mark.parametrize(
     ("indices", "spatial_shape", "axes"),
     [
