@@ -153,6 +153,14 @@ def gather_at_position(x: Array, position: Array, axes: Ints) -> Array:
     return _uncollapse_axes(y, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
 
 
+def _element_numbers(shape: Ints, axes: Ints) -> Array:
+    """The row-major number along `axes` of each element of an array of `shape`."""
+    batch = [size for axis, size in enumerate(shape) if axis not in axes]
+    sizes = [shape[axis] for axis in axes]
+    iota = lax.broadcasted_iota(np.int32, (*batch, math.prod(sizes)), len(batch))
+    return _uncollapse_axes(iota, axes, sizes)
+
+
 def scatter_add_at_position(y: Array, position: Array, axes: Ints, sizes: Ints) -> Array:
     """Transpose of `gather_at_position`: add each element of y at its position in zeros of `sizes`."""
     x = slices.zeros_like_with_sizes(y, axes, sizes)
@@ -187,10 +195,7 @@ def drop_overwritten_positions(
     """
     if position.size == 0:
         return position
-    y_sizes = [position.shape[axis] for axis in axes]
-    batch = [size for axis, size in enumerate(position.shape) if axis not in axes]
-    iota = lax.broadcasted_iota(np.int32, (*batch, math.prod(y_sizes)), len(batch))
-    number = _uncollapse_axes(iota, axes, y_sizes)
+    number = _element_numbers(position.shape, axes)
     is_last = lax.eq(gather(scatter(number, position, axes, sizes), position, axes), number)
     return lax.select(is_last, position, lax.full_like(position, math.prod(sizes)))
 
@@ -254,19 +259,24 @@ def scatter_in_order(
 
 
 def scatter_last_wins_flat(y: Array, position: Array, axes: Ints, sizes: Ints) -> Array:
-    """`scatter_last_wins`, with all axes collapsed. XLA for GPU would transpose arrays to separate batch axes."""
+    """`scatter_last_wins`, with all axes collapsed. XLA for GPU would transpose arrays to separate batch axes.
+
+    Numbers of elements start at 1. They are stored in 16 bits if possible, because the result has as many.
+    """
     if not y.size:
         return slices.zeros_like_with_sizes(y, axes, sizes)
     shape = replace_sizes(y.shape, axes, sizes)
-    elements = _collapse_from(y, 0, axes)
+    num_elements = math.prod(y.shape[axis] for axis in axes)
+    dtype = np.uint16 if num_elements <= np.iinfo(np.uint16).max else np.int32
     last_number = lax.scatter_max(
-        lax.full((math.prod(shape),), -1, np.int32),
+        lax.full((math.prod(shape),), 0, dtype),
         _scatter_indices(position, 0, axes, shape),
-        lax.iota(np.int32, y.size),
+        (_collapse_from(_element_numbers(y.shape, axes), 0, axes) + np.int32(1)).astype(dtype),
         _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, 1),
         mode=_DROP,
     )
-    return lax.reshape(_gather_along_last_axis(elements, last_number[..., None]), shape)
+    last = last_number.reshape(shape).astype(np.int32) - np.int32(1)
+    return gather_in_order(y, lax.select(last < 0, lax.full_like(last, num_elements), last), axes)
 
 
 def gather_in_order(x: Array, position: Array, axes: Ints) -> Array:

@@ -21,8 +21,7 @@ FirstOrLast = Literal["first", "last"]
 
 def _make_scan(platform: Platform, x: Array, axis: int, *, reverse: bool) -> scan.Scan:
     """A cumulative operation (scan) over x along `axis`."""
-    plan = plan_scan(array_problem(x, platform), is_last_axis=axis == x.ndim - 1)
-    return scan.Scan(axis, reverse, plan)
+    return scan.Scan(axis, reverse, plan_scan(array_problem(x, platform)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -73,10 +73,6 @@ class NormPool(RangeCheckedOp):
 
     p: float
 
-    @property
-    def can_unroll(self) -> bool:
-        return self.p == int(self.p) <= MAX_INTEGER_POWER
-
     def widen(self, x: Array) -> tuple[Array, float]:
         wide_x = widen_elements(x, self.window)
         return wide_x, clip_value(self.p, wide_x.dtype)

@@ -46,15 +46,14 @@ class ScanPlan:
         return 2 * self.radix
 
 
-def plan_scan(problem: ArrayProblem, *, is_last_axis: bool = False) -> ScanPlan:
+def plan_scan(problem: ArrayProblem) -> ScanPlan:
     """The plan of a running extremum or of segment sums. An array with a sharding in its type has no blocks."""
     tuning, shape = problem.tuning, problem.shape
     allows_blocks = not problem.is_sharded and None not in shape and num_elements(shape) > 0
     min_block = tuning.min_scan_block_size if allows_blocks else NEVER
-    # XLA would all-reduce the result of a gather along an axis that it partitions. Gathers along the last axis load one
-    # number at a time.
-    allows_gathers = not (problem.is_partitioned or is_last_axis)
-    reduces_first = tuning.reduces_before_scan and allows_blocks and allows_gathers
+    # XLA would all-reduce the result of a gather along an axis that it partitions.
+    allows_gathers = allows_blocks and not problem.is_partitioned
+    reduces_first = tuning.reduces_before_scan and allows_gathers
     barrier: BarrierKind = "row-major barrier" if reduces_first else barrier_of(problem.platform)
     return ScanPlan(
         tuning.scan_radix, barrier, tuning.subnormals_are_zero, min_block, reduces_first

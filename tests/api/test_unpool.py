@@ -52,7 +52,7 @@ def is_in_range(indices, spatial_shape):
     return ((indices >= 0) & (indices < np.prod(spatial_shape))).all()
 
 
-@pytest.mark.parametrize("platform", ["cpu", "portable"])
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "portable"])
 @pytest.mark.parametrize(
     ("indices", "spatial_shape", "axes"),
     [
@@ -79,15 +79,18 @@ def test_colliding_and_other_indices(indices, spatial_shape, axes, platform, x64
         np.testing.assert_array_equal(got, want)
 
 
-def test_last_of_many_colliding_elements_wins():
-    """Enough elements that XLA could divide a scatter among threads."""
+@pytest.mark.parametrize(("platform", "count"), [("cpu", 40_000), ("gpu", 65_535), ("gpu", 65_537)])
+def test_last_of_many_colliding_elements_wins(platform, count):
+    """Enough elements that XLA could divide a scatter among threads, and the most that have numbers of 16 bits."""
     rng = np.random.default_rng(4)
-    y = np.arange(40_000, dtype=np.float32)[None, :, None]
+    y = np.arange(count, dtype=np.float32)[None, :, None]
     indices = rng.integers(0, 50, y.shape).astype(np.int32)
     last = np.zeros(50, np.float32)
     last[indices.ravel()] = y.ravel()
-    for _ in range(3):
-        np.testing.assert_array_equal(jaxpool.max_unpool(y, indices, (50,)).ravel(), last)
+    with on_platform(platform):
+        unpool = jax.jit(lambda y, indices: jaxpool.max_unpool(y, indices, (50,)))
+        for _ in range(3):
+            np.testing.assert_array_equal(unpool(y, indices).ravel(), last)
 
 
 def test_vmap_over_indices():
