@@ -236,6 +236,16 @@ def compare(program, call, answer, results, xs_dot, flushed):
         compare_with_answer(
             call, answer, (value, indices, dxs, y_dot), value_bound=smallest, **fixed
         )
+    if dxs is not None and program.returns_elements:
+        # With a gradient, a zero has the sign of the selected element.
+        sign_bits = [np.signbit(as_exact_numbers(x)) for x in call.operands()]
+        selected_sign_bits, found = (
+            answer.exact_tangent(*sign_bits) > 0,
+            np.signbit(as_exact_numbers(primal)),
+        )
+        np.testing.assert_array_equal(
+            found[answer.y == 0], selected_sign_bits[answer.y == 0], repr(program)
+        )
 
 
 def _error_bound(program, num_terms, want, magnitudes, *sent):
