@@ -35,6 +35,7 @@ from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, barrier_of, gathered_axes, is_ordinary_pool
 from jaxpool._plan.reduce import plan_reduction
+from jaxpool._plan.tuning import tuning_of
 
 
 class PatchPool(Op):
@@ -140,7 +141,7 @@ class AdaptiveMean(PatchPool):
 
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         share = self._divide_sum(dy.astype(accumulator_dtype(dy.dtype)))
-        if platform == "cpu":
+        if tuning_of(platform).drops_barriers:
             share = prevent_constant_folding(share)
         return self.add_shares(self.reorder_axes(share), dy.dtype)
 
