@@ -108,8 +108,6 @@ def _cpu_model() -> str:
 
 def _transparent_huge_pages() -> str | None:
     path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    return (
-        path.read_text(encoding="utf-8").partition("[")[2].partition("]")[0]
-        if path.exists()
-        else None
-    )
+    if not path.exists():
+        return None
+    return path.read_text(encoding="utf-8").partition("[")[2].partition("]")[0]

@@ -1,4 +1,4 @@
-"""Time in which a GPU or TPU runs kernels and copies, read from a profile of JAX. It has no launches and no gaps."""
+"""Time in which a GPU or TPU runs kernels and copies, read from a profile of JAX. Launches and gaps do not count."""
 
 import tempfile
 from collections.abc import Callable

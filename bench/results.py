@@ -37,7 +37,7 @@ class Row:
     difference: float | None = None
     wrong: bool = False
     peak_bytes: int | None = None
-    device_s: float | None = None  # per call, in which an accelerator is busy
+    device_s: float | None = None  # busy time of the accelerator, per call
     why_not: str | None = None
 
 

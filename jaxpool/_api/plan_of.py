@@ -142,9 +142,9 @@ def plan_of(fn: Callable[..., PyTree]) -> Callable[..., Plans]:
     @functools.wraps(fn)
     def list_pools(*args: PyTree, **kwargs: PyTree) -> Plans:
         with name_function_in_errors("plan_of"):
-            if is_nested_deeply((args, kwargs)):
-                rule, hint = "arguments that are nested less deeply", "One may contain itself."
-                raise ArgumentError("args", rule, args, hint)
+            for name, value in (("args", args), ("kwargs", kwargs)):
+                if is_nested_deeply(value):
+                    raise ArgumentError(name, "nested less deeply", value, "It may contain itself.")
         leaves, treedef = jax.tree.flatten((args, kwargs))
         arrays = {n: leaf for n, leaf in enumerate(leaves) if _is_array_argument(leaf)}
 

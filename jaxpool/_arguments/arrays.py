@@ -45,8 +45,8 @@ def unwrap_array(x: Any) -> Any:
 def is_nested_deeply(value: object, max_depth: int = 100) -> bool:
     """Whether tuples, lists and dicts are nested `max_depth` deep, as in a list that contains itself.
 
-    Functions of `jax.tree` would raise RecursionError, and after them every later call of the process (jax 0.10 to
-    0.12).
+    Functions of `jax.tree` raise RecursionError for such values, and then so does every later call in the process
+    (jax 0.10 to 0.12).
     """
     if max_depth == 0 or not isinstance(value, tuple | list | dict):
         return max_depth == 0

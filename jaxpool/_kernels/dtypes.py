@@ -68,7 +68,7 @@ def full_like(x: Array, value: Any, dtype: DType | None = None) -> Array:
 
 
 def where(condition: Array, x: Array | float, y: Array | float) -> Array:
-    """As `jnp.where` of an array and a number or another array, but less Python to trace if shapes agree."""
+    """Select x where `condition` is True, else y, like `jnp.where`. Equal shapes take less Python to trace."""
     like = next(each for each in (x, y) if isinstance(each, Array))
     x, y = (each if isinstance(each, Array) else full_like(like, each) for each in (x, y))
     select = lax.select if x.shape == y.shape == condition.shape else jnp.where
@@ -76,7 +76,7 @@ def where(condition: Array, x: Array | float, y: Array | float) -> Array:
 
 
 def is_inf(x: Array) -> Array:
-    """As `jnp.isinf` of a floating-point array, but less Python to trace."""
+    """Mask of infinite elements, like `jnp.isinf` of a floating-point array, with less Python to trace."""
     return lax.eq(lax.abs(x), full_like(x, np.inf))
 
 

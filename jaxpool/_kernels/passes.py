@@ -59,7 +59,11 @@ class Source:
 
     @functools.cached_property
     def arrays_at_tap(self) -> Callable[[int], Sequence[Array]]:
-        return functools.cache(lambda tap: self.at_tap(tap, *self.arrays))
+        at_tap, arrays = (
+            self.at_tap,
+            self.arrays,
+        )  # a reference to self would keep tracers in a cycle
+        return functools.cache(lambda tap: at_tap(tap, *arrays))
 
 
 def run_pass(
@@ -105,6 +109,7 @@ def run_pass(
         """The results of the regions `chosen` for some of the last axes, along all of the other axes."""
         if len(chosen) == len(axes):
             return compute_region([chosen[which] for which in range(len(axes))])
+        # The minor axis is concatenated last for every order of `axes`: XLA vectorises other orders less.
         which = axis_order[-1 - len(chosen)]
         regions = layout.axis_regions[which]
         if joins_ends and any(layout.is_end(*each) for each in chosen.items()):
@@ -114,9 +119,7 @@ def run_pass(
 
     has_phases = any(len(phases) > 1 for source in sources for phases in source.phases)
     joins_ends = layout.read_mode == "bounded" and not has_phases
-    # Concatenate regions along the minor axis last for every order of `axes`: XLA vectorises other orders less.
-    y = compute_block({})
-    return jax.tree.map(crop_to_output, y)
+    return jax.tree.map(crop_to_output, compute_block({}))
 
 
 def _join_grid(

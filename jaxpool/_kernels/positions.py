@@ -259,9 +259,10 @@ def scatter_in_order(
 
 
 def scatter_last_wins_flat(y: Array, position: Array, axes: Ints, sizes: Ints) -> Array:
-    """`scatter_last_wins`, with all axes collapsed. XLA for GPU would transpose arrays to separate batch axes.
+    """`scatter_last_wins`, with all axes collapsed in the scatter: XLA for GPU would transpose arrays with batch axes.
 
-    Numbers of elements start at 1. They are stored in 16 bits if possible, because the result has as many.
+    Elements are numbered from 1, and 0 marks an output without an element. The array of numbers is as large as the
+    result, so the numbers have 16 bits if they fit.
     """
     if not y.size:
         return slices.zeros_like_with_sizes(y, axes, sizes)

@@ -215,8 +215,9 @@ def running_select_with_index(
 ) -> tuple[Array, Array]:
     """Running maximum or minimum, and the position of the selected element along the axis.
 
-    If earlier elements win ties, an element takes over if it beats the previous running value; if later elements
-    win, if it ties with the current one. A reset begins an episode, whose first visited element always takes over.
+    If earlier elements win ties, an element takes over if it beats the previous running value. If later elements win
+    ties, an element takes over if it ties with the current running value. The first visited element of an episode,
+    which a reset begins, always takes over.
     The index is the latest position that took over, so the index does not depend on the order of joins in the scan.
     """
     num_earlier = [_num_earlier_in_episode(scan, mask) for mask in reset_masks]

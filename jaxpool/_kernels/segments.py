@@ -217,9 +217,8 @@ def _output_rows_by_sampling(
         packed = gather_value_unchecked((ends - num_partial) * 32 + bits, segment_ids)  # one gather
         first, bits = lax.shift_right_logical(packed, np.int32(5)), (packed & 31).astype(np.uint32)
         hashes = _multiplicative_hash(lax.iota(np.uint32, segment_ids.shape[0]) // chunk_size)
-        slot = lax.shift_right_logical(hashes, np.uint32(32) - bits).astype(
-            np.int32
-        )  # a shift by 32 gives slot 0
+        # A shift by 32 gives slot 0.
+        slot = lax.shift_right_logical(hashes, np.uint32(32) - bits).astype(np.int32)
         is_partial = (slot > 0) & (segment_ids >= 0)
         output_rows = jnp.where(is_partial, first_partial_row + first + slot - 1, segment_ids)
         return output_rows, owners.astype(np.int32)

@@ -132,13 +132,10 @@ class BoxMax(Op):
         if self.ties == "split":
             total = self._sum_tied_pixels(platform, residual, wide_dot)
             return self._split_tied(platform, residual, total).astype(x_dot.dtype)
-        extra_args, position = residual
+        (_, image_index), position = residual
         flat = wide_dot.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
-        index = (
-            extra_args[1][:, None, None, None],
-            position.astype(np.int32),
-            jnp.arange(flat.shape[2]),
-        )
+        images, channels = image_index[:, None, None, None], jnp.arange(flat.shape[2])
+        index = images, position.astype(np.int32), channels
         # An empty cell has a position out of bounds, which reads 0.
         return flat.at[index].get(mode="fill", fill_value=0).astype(x_dot.dtype)
 

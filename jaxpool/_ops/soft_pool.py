@@ -81,7 +81,7 @@ class SoftPool(RangeCheckedOp):
     def _moments(self, count: int, unit: float | None, *xs: Array) -> tuple[Array, ...]:
         """The maximum m of each window, and its sums of `w * ((x - m) / unit)^k` for k < `count`.
 
-        w is `exp((x - m) / T)` for the temperature T, the `unit` if None.
+        w is `exp((x - m) / T)` for the temperature T. If `unit` is None, the unit is T.
         """
         wide_x, temperature = self._x_and_temperature(*xs)
         maximum = self.loops.max_per_window(wide_x, self.window)

@@ -52,8 +52,7 @@ def plan_scan(problem: ArrayProblem) -> ScanPlan:
     allows_blocks = not problem.is_sharded and None not in shape and num_elements(shape) > 0
     min_block = tuning.min_scan_block_size if allows_blocks else NEVER
     # XLA would all-reduce the result of a gather along an axis that it partitions.
-    allows_gathers = allows_blocks and not problem.is_partitioned
-    reduces_first = tuning.reduces_before_scan and allows_gathers
+    reduces_first = tuning.reduces_before_scan and allows_blocks and not problem.is_partitioned
     barrier: BarrierKind = "row-major barrier" if reduces_first else barrier_of(problem.platform)
     return ScanPlan(
         tuning.scan_radix, barrier, tuning.subnormals_are_zero, min_block, reduces_first

@@ -144,9 +144,9 @@ def _trace_first_reduction(
 
     A function is traced once for the same type of x and the same arguments, so its warnings appear once too.
     """
-    # 2 and 2.0 are equal keys, but may give different dtypes.
     if is_nested_deeply(args):
         return None
+    # 2 and 2.0 are equal keys, but may give different dtypes.
     arg_types = tuple(map(type, jax.tree.leaves(args)))
     if any(issubclass(arg_type, jax.Array) for arg_type in arg_types):
         return None

@@ -65,9 +65,11 @@ def test_softmax_and_logsumexp_of_segments():
     np.testing.assert_array_equal(numbers(logsumexp), [1024, 2.0**-127])
 
 
-@pytest.mark.parametrize("name", [name for name in POOLS if name != "max_unpool"])
+@pytest.mark.parametrize(
+    "name", [name for name, pool in POOLS.items() if name != "max_unpool" and not pool.marks]
+)
 def test_results_near_the_least_value(name):
     """XLA for CPU flushes the least value to 0 in float32, and differences from the kernel of `erode` are negative."""
     x = np.full((2, 4, 6, 4), 2.0**-127).astype(DTYPE)
     first, *_ = jax.tree.leaves(POOLS[name].run(POOLS[name].given(x, kernel=KERNEL)))
-    assert (numbers(first) >= (0 if POOLS[name].marks else 2.0**-127)).all()
+    assert (numbers(first) >= 2.0**-127).all()

@@ -194,10 +194,8 @@ return [...document.querySelectorAll(texts)].map((element) => {
 @pytest.mark.parametrize("count", [3, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_choices(page, address, count):
     """The displayed numbers and marked cells are those that `test_page.py` compares with the library."""
-    data, rng = (
-        page_data(Path(address.removeprefix("file://")).read_text(encoding="utf-8")),
-        random.Random(count),
-    )
+    data = page_data(Path(address.removeprefix("file://")).read_text(encoding="utf-8"))
+    rng = random.Random(count)
     for _ in range(count):
         chosen = random_choice(data, rng)
         choose(page, **chosen)

@@ -199,15 +199,11 @@ def test_page_shows_current_output_of_explain(name, capsys):
 def test_versions_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == jaxpool.__version__
-    assert f"version: {jaxpool.__version__}\n" in (ROOT / "CITATION.cff").read_text(
-        encoding="utf-8"
-    )
-    dated = re.search(r"date-released: (\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[
-        1
-    ]
-    assert f"## [{jaxpool.__version__}] - {dated}" in (ROOT / "CHANGELOG.md").read_text(
-        encoding="utf-8"
-    )
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {jaxpool.__version__}\n" in citation
+    date = re.search(r"date-released: (\S+)", citation)[1]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{jaxpool.__version__}] - {date}" in changelog
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
