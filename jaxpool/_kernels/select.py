@@ -221,7 +221,7 @@ def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
         return tables.index_before_step(index, step)
 
     def tap_in_piece(piece_start: int | Array, index: Array) -> list[Array]:
-        start = lax.broadcast(jnp.asarray(piece_start, index.dtype), index.shape)
+        start = jnp.broadcast_to(jnp.asarray(piece_start, index.dtype), index.shape)
         tap = where_or_zero(_is_piece_selected(piece_start, index, step), lax.sub(index, start))
         return [tap.astype(dtype)]
 
