@@ -73,6 +73,8 @@ def _find_function(name: str, call_text: str) -> Callable[..., Any]:
         function = pkgutil.resolve_name(name if colon else f"jaxpool:{name}")
     except (ImportError, AttributeError, ValueError) as error:
         hint = did_you_mean(name, jaxpool.__all__) or EXAMPLE_CALL_HINT
+        if re.search(r"[\s\[]", name):
+            hint = f" The arguments of a call are in parentheses.{hint}"
         if "." in name and not colon and not hasattr(jaxpool, name.partition(".")[0]):
             hint = (
                 f" A function of a module has a colon: write {':'.join(name.rsplit('.', 1))}(...)."

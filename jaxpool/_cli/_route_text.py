@@ -140,8 +140,8 @@ def _table_of_outputs(route: CotangentRoute, columns: int) -> str:
     has_windows = route.call.window is not None
     rows = [("y at", "value", *["window"] * has_windows, "cotangent goes to")]
     for output in np.ndindex(route.y.shape):
-        if route.input_masks[output].any():
-            window = [_window_ranges(route.input_masks[output])] * has_windows
+        if route.input_masks[output].any() or route.num_tied[output]:
+            window = [_window_ranges(route.input_masks[output])] if has_windows else []
             value = format_number(route.y[output].item())
             rows.append((str(output), value, *window, receivers_text(route, output)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
@@ -178,7 +178,8 @@ def receivers_text(route: CotangentRoute, output: Position) -> str:
             str(position) if share == 1 else f"{position} gets {_format_share(share)}"
             for position, share in receivers
         ]
-        text = ", ".join(texts) or "nobody"
+        is_elementwise = route.call.record.topic == "elementwise"
+        text = ", ".join(texts) or ("another array" if is_elementwise else "nobody")
     if not (num_tied := route.num_tied[output]):
         return text
     # Running maxima and `k_max_pool` have no rule "split", which would find all tied elements.

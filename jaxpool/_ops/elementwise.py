@@ -210,7 +210,8 @@ def match_shardings(xs: Sequence[Array]) -> list[Array]:
     out_spec: list[Any] = [None] * len(shape)
     for spec, x in specs:
         for axis, mesh_axes in enumerate(spec, len(shape) - x.ndim):
-            out_spec[axis] = out_spec[axis] or (None if mesh_axes in out_spec else mesh_axes)
+            is_new = set(jax.tree.leaves(mesh_axes)).isdisjoint(jax.tree.leaves(out_spec))
+            out_spec[axis] = out_spec[axis] or (mesh_axes if is_new else None)
     sharding = NamedSharding(meshes[0], PartitionSpec(*out_spec))
 
     def broadcast_and_reshard(x: Array) -> Array:

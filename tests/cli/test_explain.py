@@ -112,6 +112,10 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
         (["--op=maximum", "--array=0 0"], "(0, 0) gets 1/3; 3 elements tie, ties='split'\n"),
         (["--op=fmax", "--array=0"], "(0, 0) gets 1/2; 2 elements tie, ties='split'\n"),
         (
+            ["--op=fmax", "--array=0", "--set=ties=last"],
+            "another array; 2 elements tie, ties='last'\n",
+        ),
+        (
             ["--op=cummax", "--array=1; 1; 1"],
             "(0, 2)  1      (0, 0); 2 or more elements tie, ties='first'\n",
         ),

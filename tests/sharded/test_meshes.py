@@ -161,6 +161,7 @@ def test_broadcast_of_sharded_axis_of_size_one(op, ties):
             P(None, None, "a"),
         ),  # a mesh axis is used once; the first operand has priority
         (P("a"), P(), P("b")),
+        (P("a"), P(), P(None, None, ("b", "a"))),
     ],
     ids=str,
 )
