@@ -36,9 +36,8 @@ def is_array(x: object) -> bool:
 
 def unwrap_array(x: Any) -> Any:
     """The array that an object with `__jax_array__` holds, such as a parameter of Flax NNX; any other x itself."""
-    is_holder = hasattr(type(x), "__jax_array__") and not isinstance(
-        x, jax.Array
-    )  # None in a tracer
+    # In a tracer, `__jax_array__` is None.
+    is_holder = hasattr(type(x), "__jax_array__") and not isinstance(x, jax.Array)
     return x.__jax_array__() if is_holder else x
 
 

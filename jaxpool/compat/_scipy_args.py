@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_real_array, is_array
+from jaxpool._arguments.arrays import as_real_array, is_array, unwrap_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import ints_per_axis, is_int, is_tuple_or_list
 from jaxpool._kernels.dtypes import is_float
@@ -90,7 +90,7 @@ def as_numeric_array(arg_name: str, value: Any) -> Array:
 def as_footprint(mask: Any) -> np.ndarray:
     """A footprint as a NumPy array of bools."""
     try:
-        return np.asarray(mask, bool)
+        return np.asarray(unwrap_array(mask), bool)
     except Exception:  # traced, or not convertible to an array
         hint = "Pass np.ones((3, 3), bool), say."
         raise ArgumentError("footprint", "an array of bools", mask, hint, TypeError) from None

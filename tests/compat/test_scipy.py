@@ -10,6 +10,7 @@ import pytest
 
 import jaxpool
 from jaxpool.compat import scipy as ours
+from tests.support.junk import Wrapper
 
 ndimage = pytest.importorskip("scipy.ndimage")
 
@@ -209,6 +210,13 @@ def test_empty_and_0d_arrays(name):
         assert_same_as_scipy(name, np.ones((), np.int32), structure=np.array(2.0))
     with pytest.raises(ValueError, match=r"`origin` must be from -1 to 1"):
         getattr(ours, name)(jnp.zeros((0, 3)), size=3, origin=5, **more)
+
+
+def test_footprint_in_a_holder():
+    x = jnp.arange(20.0).reshape(4, 5)
+    footprint = np.array([[1, 0, 1], [0, 1, 1]])
+    got = ours.maximum_filter(x, footprint=Wrapper(jnp.array(footprint)))
+    np.testing.assert_array_equal(got, ndimage.maximum_filter(np.asarray(x), footprint=footprint))
 
 
 def test_footprint_follows_order_of_axes():
