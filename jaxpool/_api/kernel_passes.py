@@ -137,7 +137,6 @@ class _PassCollector:
         self.passes: list[Pass] = []
         self.listed_reads = NO_READS  # the reads of `passes`
         self.num_jaxprs = self.num_stores = 0  # counters that identify jaxprs and stored results
-        self.origins: dict[Any, Any] = {}  # the array in memory behind each elementwise result
 
     def read_jaxpr(self, jaxpr: core.Jaxpr, input_reads: ReadsList) -> ReadsList:
         """Append the passes of a jaxpr to `passes`. Returns the reads behind each output."""
@@ -208,10 +207,6 @@ class _PassCollector:
             return [max([reads for reads in operand_reads if reads is not None], key=len)]
         if name in ("slice", "dynamic_slice", "gather", "pad"):
             return [self._reads_of_slice(equation, operand_reads[0], jaxpr_number)]
-        if not all_reads:
-            pairs = zip(equation.invars, operand_reads, strict=True)
-            x = next(x for x, reads in pairs if reads is not None)
-            self.origins.update(dict.fromkeys(outs, self.origins.get(x, x)))
         return [all_reads] * len(outs)
 
     def _reads_of_slice(
@@ -238,9 +233,7 @@ class _PassCollector:
         has_fixed_start = name in ("slice", "pad")
         part = repr(equation.params) if has_fixed_start else object()
         how, axes = "gather" if name == "gather" else "slice", _axes_read_in_part(equation)
-        array = self.origins.get(x, x) if name == "slice" else x
-        source = (jaxpr_number, self.num_stores, array)
-        read_of_x = _SourceRead(source, (), frozenset(), how)
+        read_of_x = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
         return frozenset(
             _SourceRead(source, (*parts, part), read_axes | axes, how)
             for source, parts, read_axes, _ in (operand_reads - self.listed_reads) or {read_of_x}

@@ -133,7 +133,7 @@ def run_clamped_pass(
             positions = _merged_positions(shape, axes, [read.positions for read in reads])
             views = [gather_along_axis(x, first, positions) for x in merged_arrays]
             tap, pad_to_region = _tap_and_padding(reads, axes, views[0].shape)
-            terms.append(term_at_tap(tap, source.at_tap(tap, *views), pad_to_region))
+            terms.append(term_at_tap(tap, views, pad_to_region))
     return join_terms(terms)
 
 

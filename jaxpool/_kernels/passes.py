@@ -15,11 +15,10 @@ on. Stride 2 along an axis of 7 positions, with a region at each end:
     position    | 0   1 | 2  3  4  5 | 6     even positions are phase 0, odd positions are phase 1
 """
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax import Array, lax
@@ -45,25 +44,12 @@ PadToRegion = Callable[..., Array]  # (slice, fill=...) -> the slice padded to t
 TermFunction = Callable[[int, Sequence[Array], PadToRegion], T]
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """Arrays that a pass reads at the same positions, their fill values for padding, and the phases along each axis.
-
-    A term reads slices of the arrays `at_tap(tap, *arrays)`: elementwise operations that all regions share.
-    """
+class Source(NamedTuple):
+    """Arrays that a pass reads at the same positions, their fill values for padding, and the phases along each axis."""
 
     arrays: Sequence[Array]
     fill_values: Sequence[Fill]
     phases: Sequence[Phases]
-    at_tap: Callable[..., Sequence[Array]] = lambda tap, *arrays: arrays
-
-    @functools.cached_property
-    def arrays_at_tap(self) -> Callable[[int], Sequence[Array]]:
-        at_tap, arrays = (
-            self.at_tap,
-            self.arrays,
-        )  # a reference to self would keep tracers in a cycle
-        return functools.cache(lambda tap: at_tap(tap, *arrays))
 
 
 def run_pass(
@@ -76,9 +62,8 @@ def run_pass(
     """Run a pass along `axes`: `join_terms(terms)` at each output position, with the terms in the order of the taps.
 
     Each phase of each region is computed on its own, from slices of the sources. Phases are then interleaved to a
-    region, regions are concatenated, and surplus positions are cropped. In read mode "bounded" without phases, an end
-    of an axis is one region along all earlier axes. In a region that reads only padding, there is a single term: it has
-    tap 0 and consists of fill values.
+    region, regions are concatenated, and surplus positions are cropped. In a region that reads only padding, there is a
+    single term: it has tap 0 and consists of fill values.
     """
     if layout.read_mode == "clamped":
         return run_clamped_pass(axes, sources, term_at_tap, join_terms)
@@ -105,21 +90,13 @@ def run_pass(
         padding = [(0, size - x.shape[axis], 0) for axis, size in zip(axes, sizes, strict=True)]
         return pad(x, axes, padding, 0)
 
-    def compute_block(chosen: Mapping[int, Region]) -> Y:
-        """The results of the regions `chosen` for some of the last axes, along all of the other axes."""
-        if len(chosen) == len(axes):
-            return compute_region([chosen[which] for which in range(len(axes))])
-        # The minor axis is concatenated last for every order of `axes`: XLA vectorises other orders less.
-        which = axis_order[-1 - len(chosen)]
-        regions = layout.axis_regions[which]
-        if joins_ends and any(layout.is_end(*each) for each in chosen.items()):
-            regions = (regions[0]._replace(stop=regions[-1].stop),)
-        parts = [compute_block({**chosen, which: region}) for region in regions]
-        return jax.tree.map(lambda *xs: concatenate(xs, axes[which]), *parts)
-
-    has_phases = any(len(phases) > 1 for source in sources for phases in source.phases)
-    joins_ends = layout.read_mode == "bounded" and not has_phases
-    return jax.tree.map(crop_to_output, compute_block({}))
+    # Concatenate regions along the minor axis last for every order of `axes`: XLA vectorises other orders less.
+    parts = {
+        tuple(index for index, _ in pairs): compute_region([region for _, region in pairs])
+        for pairs in itertools.product(*map(enumerate, layout.axis_regions))
+    }
+    y = _join_grid(parts, axis_order, lambda xs, i: concatenate(xs, axes[i]))
+    return jax.tree.map(crop_to_output, y)
 
 
 def _join_grid(
@@ -171,18 +148,16 @@ def _term_args(
             outs.append(stop - first)
             padding.append((first - region.start, region.stop - stop, 0))
         if min(outs) > 0:
-            tap = sum(tap for _, tap in pairs)
-            arrays = source.arrays_at_tap(tap)
-            parts = [strided_slice(x, axes, starts, outs, strides) for x in arrays]
+            parts = [strided_slice(x, axes, starts, outs, strides) for x in source.arrays]
             pad_to_region = functools.partial(pad, axes=axes, configs=padding)
-            yield tap, parts, pad_to_region
+            yield sum(tap for _, tap in pairs), parts, pad_to_region
 
 
 def _fill_value_args(
     source: Source, axes: Ints, regions: Sequence[Region]
 ) -> tuple[int, list[Array], PadToRegion]:
     """Arguments of the term function for a region that reads only padding."""
-    empty_parts = [empty_along_axes(x, axes) for x in source.arrays_at_tap(0)]
+    empty_parts = [empty_along_axes(x, axes) for x in source.arrays]
     padding = [(0, region.stop - region.start, 0) for region in regions]
     return 0, empty_parts, functools.partial(pad, axes=axes, configs=padding)
 
@@ -237,7 +212,7 @@ def _prepare_source(
         arrays = materialise("call", prepare_arrays, *source.arrays)
     else:
         arrays = prepare_arrays(*source.arrays)
-    return dataclasses.replace(source, arrays=arrays, phases=phases)
+    return Source(arrays, source.fill_values, phases)
 
 
 def _pad_to_ranges(x: Array, axes: Ints, ranges: Sequence[Range], fill: Fill) -> Array:

@@ -183,31 +183,29 @@ def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype:
     if pass_.layout.read_mode == "tables":
         return tables.sum_dy_of_selecting_windows(dy, index, pass_.step, dtype)
     is_selected = functools.partial(_is_piece_selected, step=pass_.step)
-    # In clamped reads, no output selected the tap that marks a position outside.
-    return sum_where_selected(is_selected, dy, [index], pass_, pads_clamped_reads=False)
+    if pass_.layout.read_mode != "clamped":
+        return sum_where_selected(is_selected, dy, [index], pass_)
+
+    def dy_term(piece_start: int | Array, views: Sequence[Array], _: PadToRegion) -> Array:
+        dy, index = views
+        return where_or_zero(is_selected(piece_start, index), dy)
+
+    step, source = pass_.step, Source([dy, index], [0, 0], pass_.step.transposed_phases)
+    return run_clamped_pass(step.axes, [source], dy_term, add_terms, "marked")
 
 
 def sum_where_selected(
-    is_selected: Callable[..., Array],
-    dy: Array,
-    residual: Sequence[Array],
-    pass_: MaxPass,
-    *,
-    pads_clamped_reads: bool = True,
+    is_selected: Callable[..., Array], dy: Array, residual: Sequence[Array], pass_: MaxPass
 ) -> Array:
     """For each element of a step, sum dy over the outputs with `is_selected(tap of the element, *residual)`."""
 
-    def dy_where_selected(tap: int | Array, dy: Array, *residual: Array) -> list[Array]:
-        return [where_or_zero(is_selected(tap, *residual), dy)]
+    def dy_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
+        dy, *residual = views
+        return pad_to_region(where_or_zero(is_selected(piece_start, *residual), dy), fill=0)
 
-    def dy_term(_: object, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
-        return pad_to_region(views[0], fill=0)
-
-    arrays, axes, phases = [dy, *residual], pass_.step.axes, pass_.step.transposed_phases
-    source = Source(arrays, [0] * len(arrays), phases, dy_where_selected)
-    if pass_.layout.read_mode == "clamped" and not pads_clamped_reads:
-        return run_clamped_pass(axes, [source], lambda _, views, __: views[0], add_terms, "marked")
-    return run_pass(pass_.layout, axes, [source], dy_term, add_terms)
+    source = Source([dy, *residual], [0] * (1 + len(residual)), pass_.step.transposed_phases)
+    dx: Array = run_pass(pass_.layout, pass_.step.axes, [source], dy_term, add_terms)
+    return dx
 
 
 def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
@@ -220,15 +218,13 @@ def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
     if pass_.layout.read_mode == "tables":
         return tables.index_before_step(index, step)
 
-    def tap_in_piece(piece_start: int | Array, index: Array) -> list[Array]:
-        start = jnp.broadcast_to(jnp.asarray(piece_start, index.dtype), index.shape)
-        tap = where_or_zero(_is_piece_selected(piece_start, index, step), lax.sub(index, start))
-        return [tap.astype(dtype)]
+    def tap_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
+        (index,) = views
+        inner_tap = index - jnp.broadcast_to(jnp.asarray(piece_start, index.dtype), index.shape)
+        tap = where_or_zero(_is_piece_selected(piece_start, index, step), inner_tap)
+        return pad_to_region(tap.astype(dtype), fill=0)
 
-    def tap_term(_: object, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
-        return pad_to_region(views[0], fill=0)
-
-    source = Source([index], [0], step.transposed_phases, tap_in_piece)
+    source = Source([index], [0], step.transposed_phases)
     join_taps = functools.partial(functools.reduce, lax.max)
     return run_pass(pass_.index_layout, step.axes, [source], tap_term, join_taps)
 

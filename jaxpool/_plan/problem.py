@@ -293,10 +293,6 @@ class Layout:
     axis_regions: tuple[tuple[Region, ...], ...] = ()
     minor_axis_last: bool = False
 
-    def is_end(self, which: int, region: Region) -> bool:
-        """Whether a region is shorter than the longest region along the axis at index `which`."""
-        return any(r.stop - r.start > region.stop - region.start for r in self.axis_regions[which])
-
 
 def single_region(
     phases: Sequence[Phases], read_mode: ReadMode = "padded", *, extra_position: bool = False
