@@ -18,13 +18,17 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._kernels import slices
-from jaxpool._kernels.clamped import T
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, full_like, where
 from jaxpool._kernels.passes import PadToRegion, Source, run_pass
-from jaxpool._kernels.reduce_window import reduce_window_sum, reduce_window_sum_transpose
+from jaxpool._kernels.reduce_window import (
+    reduce_window_extremum,
+    reduce_window_sum,
+    reduce_window_sum_transpose,
+)
 from jaxpool._plan.sum_pool import SumPass, SumPlan
 
 
@@ -109,12 +113,7 @@ def _repeat_over_disjoint_window(dy: Array, dim: Axis) -> Array:
 
 def max_per_window(x: Array, window: Window) -> Array:
     """The largest element of each window, with derivative 0, because window sums do not depend on this offset."""
-    loop_window, whole_axes = _separate_whole_axes(window)
-    padded = slices.pad_input(lax.stop_gradient(x), loop_window, -np.inf)
-    y = _join_taps(
-        loop_window, lambda tap: _elements_at_traced_tap(padded, loop_window, tap), lax.max
-    )
-    return jnp.max(y, axis=whole_axes, keepdims=True)
+    return reduce_window_extremum(lax.stop_gradient(x), "max", window.dims)
 
 
 def sum_over_taps(
@@ -137,10 +136,7 @@ def sum_over_taps(
         is_inside = elements.pop() if mask else tap_inside_mask(loop_window, tap, elements[0].ndim)
         return tuple(where(is_inside, array, 0) for array in terms_of_elements(*elements))
 
-    def add_terms(left: tuple[Array, ...], right: tuple[Array, ...]) -> tuple[Array, ...]:
-        return tuple(map(lax.add, left, right))
-
-    totals = _join_taps(loop_window, terms_at_tap, add_terms)
+    totals = _sum_over_loop(loop_window, terms_at_tap)
     return tuple(jnp.sum(array, axis=whole_axes, keepdims=True) for array in totals)
 
 
@@ -158,11 +154,11 @@ def sum_over_taps_transpose(
     loop_window, _ = _separate_whole_axes(window)
     padded = slices.pad_input(x, loop_window, 0)
 
-    def cotangents_at_tap(tap: Array) -> Array:
+    def cotangent_at_tap(tap: Array) -> tuple[Array]:
         slope = slope_of_term(_elements_at_traced_tap(padded, loop_window, tap), *window_arrays)
-        return _elements_at_traced_tap_transpose(slope * dy, loop_window, tap)
+        return (_elements_at_traced_tap_transpose(slope * dy, loop_window, tap),)
 
-    dx = _join_taps(loop_window, cotangents_at_tap, lax.add)
+    (dx,) = _sum_over_loop(loop_window, cotangent_at_tap)
     cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop_window, 0), x)(dx)[0]
     return cropped
 
@@ -173,22 +169,24 @@ def _separate_whole_axes(window: Window) -> tuple[Window, tuple[int, ...]]:
     return Window(dims), tuple(dim.axis for dim in window.dims if dim.is_global)
 
 
-def _join_taps(window: Window, value_at_tap: Callable[[Array], T], join: Callable[[T, T], T]) -> T:
-    """Join `value_at_tap(tap)` over all flat (row-major) taps of `window`, one after another.
+def _sum_over_loop(
+    window: Window, terms_at_tap: Callable[[Array], tuple[Array, ...]]
+) -> tuple[Array, ...]:
+    """Sums of `terms_at_tap(tap)` over all flat (row-major) taps of `window`, one tap after another.
 
-    The derivative recomputes the values: saved values would take memory even if the loop does not run.
+    The derivative recomputes the terms: saved terms would take memory even if the loop does not run.
     """
-    value_at_tap = jax.jit(value_at_tap)  # traced once, for the first tap and for the loop
-    y = value_at_tap(np.int32(0))
+    terms_at_tap = jax.jit(terms_at_tap)  # traced once, for the types of the terms and for the loop
+    terms = terms_at_tap(np.int32(0))
     if window.size == 1:
-        return y
+        return terms
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
-    def join_next_tap(tap: Array, y: T) -> T:
-        return join(y, value_at_tap(tap.astype(np.int32)))
+    def add_terms(tap: Array, totals: tuple[Array, ...]) -> tuple[Array, ...]:
+        return tuple(map(lax.add, totals, terms_at_tap(tap.astype(np.int32))))
 
-    y = lax.fori_loop(1, window.size, join_next_tap, y)
-    return y
+    zeros = match_varying_mesh_axes([full_like(term, 0) for term in terms], *terms)
+    return lax.fori_loop(0, window.size, add_terms, zeros)
 
 
 def _dynamic_slice_axes(x: Array, window: Window, starts: list[Array], sizes: list[int]) -> Array:
