@@ -212,10 +212,11 @@ class _PassCollector:
     def _reads_of_slice(
         self, equation: Any, operand_reads: Reads | None, jaxpr_number: int
     ) -> Reads | None:
-        """The reads of a slice, gather or pad y of x: the same part of each read of x, or of x if x is in memory.
+        """The reads of a slice, gather or pad y of x: each read of x, followed by this slice.
 
-        The reads of x are empty if x is in memory, and all in `listed_reads` once a pass has stored x. A slice of x
-        ends the pass that combines several reads to x. A pad, which shifts its operand, does not.
+        If x is in memory, y is a new read of x, but for a pad that crops nothing. x is in memory if it has no reads, or
+        if a pass has stored it: then all its reads are in `listed_reads`. A slice of x ends the pass that combines
+        several reads to x. A pad, which shifts its operand, does not.
         """
         (x, *_), (y, *_), name = equation.invars, equation.outvars, equation.primitive.name
         if operand_reads is None or 0 in y.aval.shape:

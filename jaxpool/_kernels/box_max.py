@@ -99,9 +99,10 @@ def add_cells_to_pixels(
 ) -> Array:
     """Cotangent of images (B, H, W, C): a pixel adds dy of each cell that contains the pixel if their marks tie.
 
-    dy and `cell_marks` are (K, cells, cells, C), and `pixel_marks` is (B, H, W, C) or (B, H, W, 1). The cells of a box
-    that contain a pixel are a rectangle. Each round adds one block of this rectangle, for one box after another, to all
-    pixels of a tile. For example, 5 cells along an axis of 2 pixels, in blocks of 2 cells:
+    A mark is the number of the selected pixel, or a value if ties share the cotangent. dy and `cell_marks` are (K,
+    cells, cells, C), and `pixel_marks` is (B, H, W, C) or (B, H, W, 1). The cells of a box that contain a pixel are a
+    rectangle. Each round adds one block of this rectangle, for one box after another, to all pixels of a tile. For
+    example, 5 cells along an axis of 2 pixels, in blocks of 2 cells:
 
         pixel 0    is in cells 0 1 2    round 0 adds cells 0 1    round 1 adds cell 2
         pixel 1    is in cells 2 3 4    round 0 adds cells 2 3    round 1 adds cell 4

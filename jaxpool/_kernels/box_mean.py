@@ -141,6 +141,8 @@ def group_boxes_by_image(
 ) -> BoxGroups:
     """Sort boxes into groups of at most `group_size` boxes of one image; box k is in image `image_of_box[k]`.
 
+    The rank of a box is its position in the order of images, its slot is its position in the groups:
+
     images 2, 0, 2, 2 in groups of 2     boxes 1 - | 0 2 | 3 -     slots 0 - | 2 3 | 4 -     ranks 0 - | 1 2 | 3 -
     """
     max_images = min(num_boxes, num_images)
@@ -154,7 +156,7 @@ def group_boxes_by_image(
         return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(valid, slots, num_boxes), slot)
     sorted_images, order = lax.sort_key_val(image_of_box, slots[:num_boxes])
     image_numbers = jnp.arange(num_images, dtype=image_of_box.dtype)
-    first_rank = jnp.searchsorted(sorted_images, image_numbers)  # rank: position in sorted order
+    first_rank = jnp.searchsorted(sorted_images, image_numbers)
     end_rank = jnp.searchsorted(sorted_images, image_numbers, side="right")
     groups_per_image = -((first_rank - end_rank) // group_size)
     group_ends = jnp.cumsum(groups_per_image)

@@ -62,8 +62,8 @@ def run_pass(
     """Run a pass along `axes`: `join_terms(terms)` at each output position, with the terms in the order of the taps.
 
     Each phase of each region is computed on its own, from slices of the sources. Phases are then interleaved to a
-    region, regions are concatenated, and surplus positions are cropped. In a region that reads only padding, there is a
-    single term: it has tap 0 and consists of fill values.
+    region, regions are concatenated, and surplus positions are cropped. A phase that reads only padding has a single
+    term: it has tap 0 and consists of fill values.
     """
     if layout.read_mode == "clamped":
         return run_clamped_pass(axes, sources, term_at_tap, join_terms)

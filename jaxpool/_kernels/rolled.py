@@ -138,10 +138,10 @@ class TapLoop:
     ) -> Array:
         """Sum `term_at_tap(tap, *blocks, *input_planes)` over the windows that cover each element; return planes.
 
-        If `tap` starts at `start` in a plane, the element at position j of the plane is at `tap` in window `j - start`.
-        For all j, `blocks` hold the entries of `window_arrays` for this window, or 0 if there is no such window. So a
-        block starts `start` entries before the first window. `input_planes` are planes of input-shaped arrays.
-        `term_at_tap` must return 0 where the blocks are 0.
+        Position j of a plane is at `tap` in window `j - start`, where `start` is the position of the tap in window 0.
+        `blocks` hold the entries of `window_arrays` for the windows `j - start` of all j, or 0 for windows that do not
+        exist. So a block starts `start` entries before the first window. `input_planes` are planes of input-shaped
+        arrays. `term_at_tap` must return 0 where the blocks are 0.
         """
         dims, plane_sizes = self.window.dims, self._plane_sizes
         widths = self._elements_per_position(window_arrays[0].shape)

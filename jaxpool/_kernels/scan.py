@@ -218,6 +218,7 @@ def running_select_with_index(
     If earlier elements win ties, an element takes over if it beats the previous running value. If later elements win
     ties, an element takes over if it ties with the current running value. The first visited element of an episode,
     which a reset begins, always takes over.
+    If the plan reduces first, pairs of value and index are scanned instead, with the same result.
     The index is the latest position that took over, so the index does not depend on the order of joins in the scan.
     """
     num_earlier = [_num_earlier_in_episode(scan, mask) for mask in reset_masks]

@@ -198,10 +198,10 @@ def _num_sampled_rows(segment_ids: Array, num_segments: int, chunk_size: int) ->
 def _output_rows_by_sampling(
     segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
 ) -> RowsAndOwners:
-    """Output rows for many segments: rows of one chunk and one segment go to one of 2**bits slots, picked by a hash.
+    """Output rows for many segments: rows of one chunk and one segment go to one slot, picked by a hash.
 
-    A chunk is `sample_stride` adjacent rows. Slot 0 is the segment's own output row. The other slots are adjacent
-    partial sums. Short segments have only slot 0:
+    A segment has 2**bits slots, about one per `plan.rows` rows. A chunk is `sample_stride` adjacent rows. Slot 0 is the
+    segment's own output row. The other slots are adjacent partial sums. Short segments have only slot 0:
 
         bits 0, 2, 0, 1 of segments 0, 1, 2, 3      partial sums 0, 1, 2 of segment 1, then 3 of segment 3
     """
@@ -214,7 +214,8 @@ def _output_rows_by_sampling(
         num_partial = lax.shift_left(lax.full_like(bits, 1), bits) - 1
         ends = jnp.cumsum(num_partial)
         owners = jnp.searchsorted(ends, lax.iota(np.int32, plan.num_sums), side="right")
-        packed = gather_value_unchecked((ends - num_partial) * 32 + bits, segment_ids)  # one gather
+        # Two numbers in one gather.
+        packed = gather_value_unchecked((ends - num_partial) * 32 + bits, segment_ids)
         first, bits = lax.shift_right_logical(packed, np.int32(5)), (packed & 31).astype(np.uint32)
         hashes = _multiplicative_hash(lax.iota(np.uint32, segment_ids.shape[0]) // chunk_size)
         # A shift by 32 gives slot 0.

@@ -164,7 +164,8 @@ class RangeCheckedOp(_WindowedOp):
         """The tangent of y by direct sums. Zero tangents in `tangents` are None.
 
         The term of the parameter follows from Euler's theorem: y is homogeneous of degree 1 in x and the temperature
-        (for powers: log(y) in log(x) and 1 / p). So `T * dy/dT` needs no sums but those of the tangent `euler(x)` of x.
+        (for powers: log(y) in log(x) and 1 / p). So `T * dy/dT` is `euler(y)` minus the tangent of y for the tangent
+        `euler(x)` of x.
         """
         x, parameter = self.widen(*xs)
         x_dot, parameter_dot = (*tangents, None)[:2]

@@ -213,9 +213,10 @@ def make_step(dims: Sequence[Axis], piece_taps: int = 1) -> Step:
 def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
     """The steps along one axis; `tap_stride` is the difference in flat index between adjacent window elements.
 
-    Windows with little overlap take one step. Otherwise each step joins pieces to longer pieces, until a piece is a
-    window. Results of a step start at multiples of a spacing. The spacing of windows is the stride. That of pieces is
-    the greatest common divisor of the next step's spacing and of the starts of the pieces that the next step joins:
+    Windows take one step if several steps would not read less. Otherwise each step joins pieces to longer pieces, until
+    a piece is a window. Results of a step start at multiples of a spacing. The spacing of windows is the stride. That
+    of pieces is the greatest common divisor of the next step's spacing and of the starts of the pieces that the next
+    step joins:
 
         window 36, stride 2     [a        ][b        ] ... [f        ]      6 pieces of 6 that start at 0, 6, ..., 30
                                    [a        ][b        ] ... [f        ]   the next window, 2 positions later

@@ -185,7 +185,9 @@ class _PassBuilder:
 
 
 def _split_long_window(dim: Axis, max_taps: int) -> tuple[AxisAccess, AxisAccess, AxisAccess]:
-    """Split long windows into parts of equal length. Return the reads of parts, of sums of parts, and of leftovers.
+    """Split long windows into parts of equal length.
+
+    Parts read elements, windows read the sums of parts, and windows read leftover elements: return these accesses.
 
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x    the next window, 4 positions later
