@@ -24,7 +24,7 @@ from jaxpool._api.box_arguments import (
 from jaxpool._api.max_pool import max_pool
 from jaxpool._arguments.arrays import ArrayArgument, as_array
 from jaxpool._arguments.decorator import public
-from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.errors import ArgumentError, short_repr
 from jaxpool._arguments.sharding import call_with_auto_sharding, context_axes
 from jaxpool._arguments.sizes import (
     IntOrInts,
@@ -212,13 +212,13 @@ def multilevel_roi_align(
     """
     rule = "a list or a tuple of arrays, one for each level"
     if isinstance(features, dict):
-        got = f"a dict of {', '.join(map(repr, features))}"
+        got = f"a dict of {', '.join(map(short_repr, features))}"
         hint = "Pass a list ordered from fine to coarse."
         raise ArgumentError("features", rule, features, hint, TypeError, shown_value=got)
     if not is_tuple_or_list(features) or not features:
         hint = "One level is [x]."
         raise ArgumentError("features", rule, features, hint, TypeError, must_be_static=False)
-    xs = [as_array(x, "features") for x in features]
+    xs = [as_array(x, f"features[{level}]") for level, x in enumerate(features)]
     boxes = as_boxes(boxes)
     op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)
     finest_level = -math.log2(op.scale)

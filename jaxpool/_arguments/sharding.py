@@ -87,12 +87,12 @@ class ArraySharding:
 
     @property
     def mapped_axes(self) -> frozenset[str]:
-        """The `axis_names` of `jax.shard_map`: all explicit mesh axes, and every mesh axis that shards the array.
+        """The `axis_names` of `jax.shard_map`: every mesh axis that shards the array.
 
-        XLA all-gathers arrays along explicit mesh axes that are left out. If all mesh axes are included, the set is
-        empty: `jax.shard_map` then maps over all mesh axes that no surrounding `vmap` uses.
+        Other mesh axes may shard the mapped axis of a `vmap`. If all mesh axes shard the array, the set is empty:
+        `jax.shard_map` then maps over all mesh axes that no surrounding `vmap` uses.
         """
-        mapped_axes = axes_of_type(self.mesh, AxisType.Explicit).union(*self.mesh_axes)
+        mapped_axes = frozenset[str]().union(*self.mesh_axes)
         return frozenset() if mapped_axes == frozenset(self.mesh.axis_names) else mapped_axes
 
 

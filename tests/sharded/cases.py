@@ -160,9 +160,9 @@ def compiled_on_mesh(calls, mesh, spec, kind):
     return program.lower(xs).compile(), xs
 
 
-def assert_same_on_mesh(f, xs, specs, shape=(8,), tolerance=0.0):
-    """Assert that `f` of arrays whose types have a sharding returns what it returns on one device."""
-    mesh = mesh_of(shape, "explicit")
+def assert_same_on_mesh(f, xs, specs, shape=(8,), tolerance=0.0, kind="explicit"):
+    """Assert that `f` of sharded arrays returns what it returns on one device."""
+    mesh = mesh_of(shape, kind)
     want = jax.jit(f)(*xs)
     shardings = [NamedSharding(mesh, spec) for spec in specs]
     with jax.set_mesh(mesh):

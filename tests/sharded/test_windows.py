@@ -63,6 +63,20 @@ def test_windows_start_at_different_rows_of_shards(name, draw, settings):
     assert_same_on_mesh(run, [draw((2, 20, 10, 2))], [spec], (4, 2), tolerance=2e-5)
 
 
+# The first or last window takes a single position from each tap.
+ONE_POSITION = [
+    ("avg_pool", (2, 16, 16, 8), window((3, 3), (3, 3))),
+    ("sum_pool", (2, 4, 13, 1), window((2, 5), (4, 1))),
+    ("logsumexp_pool", (1, 4, 20, 8), window((2, 6), (4, 3), "VALID")),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "settings"), ONE_POSITION)
+def test_slices_of_one_position_under_jit_alone(name, shape, settings):
+    both = with_gradient(lambda x: POOLS[name].function(x, **settings))
+    assert_same_on_mesh(both, [numbers(shape)], [ROWS], (4,), 1e-5, kind="auto")
+
+
 @pytest.mark.parametrize("dtype", ["bool", "float8_e4m3fn", "bfloat16", "int8", "float8_e5m2"])
 def test_other_dtypes(dtype):
     x = jnp.asarray(np.arange(128.0).reshape(2, 16, 4) * 37 % 11 - 5, np.float32).astype(dtype)
@@ -114,10 +128,18 @@ def test_shard_map_over_batch_only(kind):
     np.testing.assert_array_equal(jax.jit(mapped)(given), jaxpool.max_pool(x, **window((3, 3))))
 
 
-@pytest.mark.parametrize("spec", [P("a", None, "b"), P(None, "a", "b")])
-def test_vmap_over_sharded_or_replicated_axis(spec):
-    run = jax.vmap(with_gradient(lambda x: jaxpool.max_pool(x, (3,), (1,), "SAME")))
-    assert_same_on_mesh(run, [numbers((4, 2, 16, 2))], [spec], (2, 4))
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+@pytest.mark.parametrize(
+    "spec", [P("a", None, "b"), P(None, "a", "b"), P("a", "b"), P("a", *[None, None, "b"])]
+)
+def test_vmap_over_sharded_or_replicated_axis(spec, name):
+    def pool(x):
+        return POOLS[name].function(x, (3,), (1,), "SAME")
+
+    x = [numbers((4, 4, 16, 4))]
+    assert_same_on_mesh(jax.vmap(with_gradient(pool)), x, [spec], (2, 4), 1e-6)
+    run = with_gradient(jax.vmap(jax.jit(pool)))
+    assert_same_on_mesh(run, x, [spec], (2, 4), 1e-6)
 
 
 def test_forward_mode_second_order_and_vmap():

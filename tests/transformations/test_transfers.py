@@ -73,6 +73,9 @@ def test_trace_and_lower(name, compilations):
         lowered.compile(FAST_COMPILE)(operands)
 
 
+ARRAY_PARAMETER = jnp.float32(2)
+
+
 @pytest.mark.parametrize("name", POOLS)
 def test_eager_calls(name):
     """With keywords, masks, boxes and segment ids. `initial` is an array: jnp.max raises for a number."""
@@ -81,5 +84,12 @@ def test_eager_calls(name):
         given = on_device(given)
         if "initial" in given:
             given["initial"] = jnp.float32(given["initial"])
+        parameters = {
+            "softmax_pool": "temperature",
+            "logsumexp_pool": "temperature",
+            "gem_pool": "p",
+        }
+        with_array = {parameters[name]: ARRAY_PARAMETER} if name in parameters else {}
         with jax.transfer_guard("disallow"):
             pool.run(given)
+            pool.run(given | with_array)
