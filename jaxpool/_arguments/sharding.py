@@ -89,8 +89,8 @@ class ArraySharding:
     def mapped_axes(self) -> frozenset[str]:
         """The `axis_names` of `jax.shard_map`: every mesh axis that shards the array.
 
-        Other mesh axes may shard the mapped axis of a `vmap`. If all mesh axes shard the array, the set is empty:
-        `jax.shard_map` then maps over all mesh axes that no surrounding `vmap` uses.
+        Mesh axes that do not shard the array are left out, because a surrounding `vmap` may use them. If all mesh axes
+        shard the array, the set is empty: `jax.shard_map` then maps over all mesh axes that no `vmap` uses.
         """
         mapped_axes = frozenset[str]().union(*self.mesh_axes)
         return frozenset() if mapped_axes == frozenset(self.mesh.axis_names) else mapped_axes

@@ -120,7 +120,7 @@ class _ArgumentParser(ast.NodeTransformer):
             return ast.literal_eval(node)
         except (ValueError, TypeError):
             word, hint = (
-                (names[0], "; texts have quotes, arrays have brackets: f32[8,8,3]")
+                (names[0], "; texts have quotes, arrays have brackets: float32[8,8,3]")
                 if names
                 else (self._text(node), "")
             )

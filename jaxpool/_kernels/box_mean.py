@@ -141,7 +141,7 @@ def group_boxes_by_image(
 ) -> BoxGroups:
     """Sort boxes into groups of at most `group_size` boxes of one image; box k is in image `image_of_box[k]`.
 
-    The rank of a box is its position in the order of images, its slot is its position in the groups:
+    The rank of a box is its position in the order of images. The slot of a box is its position in the groups:
 
     images 2, 0, 2, 2 in groups of 2     boxes 1 - | 0 2 | 3 -     slots 0 - | 2 3 | 4 -     ranks 0 - | 1 2 | 3 -
     """

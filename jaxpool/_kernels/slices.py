@@ -54,7 +54,7 @@ def strided_slice(x: Array, axes: Ints, starts: Ints, num_outputs: Ints, strides
     begin, end, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for axis, start, out, stride in zip(axes, starts, num_outputs, strides, strict=True):
         begin[axis], end[axis] = start, start + (out - 1) * stride + 1
-        # XLA cannot partition a sharded axis of which a slice with a stride leaves a single position.
+        # XLA partitions a strided slice of one position along a sharded axis wrongly.
         step[axis] = stride if out > 1 else 1
     return lax.slice(x, begin, end, step)
 

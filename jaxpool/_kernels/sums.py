@@ -113,6 +113,7 @@ def _repeat_over_disjoint_window(dy: Array, dim: Axis) -> Array:
 
 def max_per_window(x: Array, window: Window) -> Array:
     """The largest element of each window, with derivative 0, because window sums do not depend on this offset."""
+    # A loop over the taps may run faster on CPU, but compiles longer in programs that rarely run it.
     return reduce_window_extremum(lax.stop_gradient(x), "max", window.dims)
 
 
@@ -176,7 +177,8 @@ def _sum_over_loop(
 
     The derivative recomputes the terms: saved terms would take memory even if the loop does not run.
     """
-    terms_at_tap = jax.jit(terms_at_tap)  # traced once, for the types of the terms and for the loop
+    # Traced once, for the types of the terms and for the loop.
+    terms_at_tap = jax.jit(terms_at_tap)
     terms = terms_at_tap(np.int32(0))
     if window.size == 1:
         return terms
@@ -185,6 +187,7 @@ def _sum_over_loop(
     def add_terms(tap: Array, totals: tuple[Array, ...]) -> tuple[Array, ...]:
         return tuple(map(lax.add, totals, terms_at_tap(tap.astype(np.int32))))
 
+    # The loop includes tap 0: XLA then drops `terms`, and compiles the terms once.
     zeros = match_varying_mesh_axes([full_like(term, 0) for term in terms], *terms)
     return lax.fori_loop(0, window.size, add_terms, zeros)
 

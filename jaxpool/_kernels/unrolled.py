@@ -1,4 +1,4 @@
-"""The loops of `sums.py` over the taps of a window, unrolled, for short windows on GPUs.
+"""The functions of `sums.py` over the taps of a window as unrolled loops, for short windows on GPUs.
 
 XLA for GPU fuses an unrolled loop to one kernel, with one load per tap; a loop would wait for the host at every tap.
 All functions read at clamped positions. They have no derivative: JAX differentiates the portable loops.

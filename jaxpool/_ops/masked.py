@@ -123,6 +123,7 @@ def masked_rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp")
     return fill_masked(y, lax.ge(count, lax.full_like(count, min_count)), 0)
 
 
+# Jitted, because an eager `jnp.where` of a constant transfers it to the device.
 @functools.partial(jax.jit, static_argnums=0)
 def masked_soft(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
     """Apply `op` with a mask. A window whose elements are all masked gives 0, or the least value for log-sum-exp."""

@@ -243,7 +243,7 @@ class MeanPool(RangeCheckedOp):
 
     def _extremum_and_log_mean(self, *xs: Array) -> tuple[Array, ...]:
         """The element m of each window with the largest power, and `log(y / m)` of the generalised mean y."""
-        if not self.can_unroll:
+        if not self.unrolls_taps:
             return self._moments(0, *xs)
         wide_x, p = self.widen(*xs)
         extremum = self._extremum(wide_x, p)
@@ -251,7 +251,7 @@ class MeanPool(RangeCheckedOp):
         unit = where(is_inf(extremum), 1, extremum)
 
         def power(x: Array) -> tuple[Array]:
-            return (_power(divide(x, unit), p),)
+            return (_power(x / unit, p),)
 
         (total,) = self.loops.sum_over_taps(self.window, power, (wide_x,))
         return extremum, lax.log(total / num_taps) / p
@@ -293,11 +293,11 @@ class MeanPool(RangeCheckedOp):
         infinite = is_inf(self._unscale(extremum, log_mean))
         num_taps = element_counts(self.window, "real", extremum)
 
-        if self.can_unroll:
+        if self.unrolls_taps:
             y = self._unscale(extremum, log_mean)
 
             def direct_slope(x: Array, y: Array, num_taps: Array) -> Array:
-                return where(is_inf(y), 0, _power(divide(x, y), p - 1) / num_taps)
+                return where(is_inf(y), 0, _power(x / y, p - 1) / num_taps)
 
             return wide_x, direct_slope, (y, num_taps)
 

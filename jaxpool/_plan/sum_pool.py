@@ -187,7 +187,7 @@ class _PassBuilder:
 def _split_long_window(dim: Axis, max_taps: int) -> tuple[AxisAccess, AxisAccess, AxisAccess]:
     """Split long windows into parts of equal length.
 
-    Parts read elements, windows read the sums of parts, and windows read leftover elements: return these accesses.
+    Returns three accesses: elements of each part, parts of each window, and leftover elements of each window.
 
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x    the next window, 4 positions later
