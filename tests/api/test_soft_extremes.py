@@ -331,3 +331,17 @@ def test_large_window_program_size(name):
     assert length((63, 63), padding="SAME") < 8 * small
     assert length((80, 80)) < small
     assert length((40, 40), strides=40) < 3 * small
+
+
+@pytest.mark.parametrize("p", [1.1, 1.5, 2.0, 3.0, 16.0, -1.0, -2.0])
+def test_mean_derivatives_near_the_largest_number(p):
+    x = np.array([1e-5, 3e38, 2.0, 1e34], np.float32)
+
+    def gradient(x):
+        return jax.grad(lambda x: jaxpool.gem_pool(x[:, None], p, (2,), (2,)).sum())(x)
+
+    pairs = np.log(x.astype(np.float64)).reshape(2, 2)
+    log_y = np.logaddexp.reduce(p * pairs - np.log(2), axis=1, keepdims=True) / p
+    want = np.exp((p - 1) * (pairs - log_y)) / 2
+    np.testing.assert_allclose(gradient(x), want.ravel(), rtol=1e-4, atol=1e-30)
+    assert np.isfinite(jax.jacrev(gradient)(x)).all()
