@@ -119,11 +119,9 @@ class _ArgumentParser(ast.NodeTransformer):
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError):
-            word, hint = (
-                (names[0], "; texts have quotes, arrays have brackets: float32[8,8,3]")
-                if names
-                else (self._text(node), "")
-            )
+            word, hint = self._text(node), ""
+            if names:
+                word, hint = names[0], "; texts have quotes, arrays have brackets: float32[8,8,3]"
             raise _UnreadableError(f"It cannot read {quote_text(word)}{hint}.") from None
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.Constant:

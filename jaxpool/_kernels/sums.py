@@ -113,7 +113,7 @@ def _repeat_over_disjoint_window(dy: Array, dim: Axis) -> Array:
 
 def max_per_window(x: Array, window: Window) -> Array:
     """The largest element of each window, with derivative 0, because window sums do not depend on this offset."""
-    # A loop over the taps may run faster on CPU, but compiles longer in programs that rarely run it.
+    # A loop over the taps is faster for long windows on CPU, but takes longer to compile, and rarely runs.
     return reduce_window_extremum(lax.stop_gradient(x), "max", window.dims)
 
 

@@ -73,7 +73,8 @@ def test_trace_and_lower(name, compilations):
         lowered.compile(FAST_COMPILE)(operands)
 
 
-ARRAY_PARAMETER = jnp.float32(2)
+# Numbers in the sample calls, but also accepted as arrays.
+ARRAY_PARAMETERS = {"softmax_pool": "temperature", "logsumexp_pool": "temperature", "gem_pool": "p"}
 
 
 @pytest.mark.parametrize("name", POOLS)
@@ -84,12 +85,9 @@ def test_eager_calls(name):
         given = on_device(given)
         if "initial" in given:
             given["initial"] = jnp.float32(given["initial"])
-        parameters = {
-            "softmax_pool": "temperature",
-            "logsumexp_pool": "temperature",
-            "gem_pool": "p",
-        }
-        with_array = {parameters[name]: ARRAY_PARAMETER} if name in parameters else {}
+        given_calls = [given]
+        if name in ARRAY_PARAMETERS:
+            given_calls.append(given | {ARRAY_PARAMETERS[name]: jnp.float32(2)})
         with jax.transfer_guard("disallow"):
-            pool.run(given)
-            pool.run(given | with_array)
+            for each in given_calls:
+                pool.run(each)
