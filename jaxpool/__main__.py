@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from jaxpool import __version__
-from jaxpool._cli import UsageError, did_you_mean
+from jaxpool._cli import UsageError, did_you_mean, quote_text, shorten
 
 COMMANDS = {
     "demo": "train a small CNN on real handwritten digits; compare with jax.lax",
@@ -27,7 +27,7 @@ class _OneLineErrorParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError`."""
-        raise UsageError(message)
+        raise UsageError(shorten(message))
 
 
 def _make_parser(prog: str, usage: str, **settings: Any) -> _OneLineErrorParser:
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command_line and command_line[0] in ("-h", "--help", "--version"):
             _top_level_parser().parse_args(command_line[:1])
         got = (
-            f"got {command_line[0]!r}.{did_you_mean(command_line[0], list(COMMANDS))}"
+            f"got {quote_text(command_line[0])}.{did_you_mean(command_line[0], list(COMMANDS))}"
             if command_line
             else "got none."
         )
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args, extras = parser.parse_known_args(separate_program(command_line[1:]))
         if extras:
             suggestion = did_you_mean(extras[0], re.findall(r"--[a-z-]+", parser.format_help()))
-            raise UsageError(f"there is no such option: {' '.join(extras)}.{suggestion}")
+            raise UsageError(f"there is no such option: {shorten(' '.join(extras))}.{suggestion}")
         status = command_module.run(args)
         print(end="", flush=True)  # `sys.stdout` is None if standard output is closed
     except UsageError as error:

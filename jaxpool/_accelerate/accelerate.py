@@ -215,8 +215,9 @@ def _check_function(fn: object) -> None:
         )
     else:
         return
-    shown_fn = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
-    raise ArgumentError("fn", "a function", shown_fn, hint, TypeError)
+    is_shown = function is None or inspect.isroutine(fn) or inspect.isclass(fn)
+    shown_fn = fn if is_shown else type(fn)
+    raise ArgumentError("fn", "a function", shown_fn, hint, TypeError, must_be_static=False)
 
 
 def _underlying_function(fn: Any) -> Any:

@@ -137,7 +137,7 @@ def plan_of(fn: Callable[..., PyTree]) -> Callable[..., Plans]:
     """
     if not callable(fn):
         hint = "Pass a pool, a model's apply or a train step."
-        raise ArgumentError("fn", "a function", fn, hint, TypeError)
+        raise ArgumentError("fn", "a function", fn, hint, TypeError, must_be_static=False)
 
     @functools.wraps(fn)
     def list_pools(*args: PyTree, **kwargs: PyTree) -> Plans:

@@ -89,7 +89,8 @@ def sharded(
     """
     if not callable(pool):
         hint = "Pass jaxpool.max_pool, say."
-        raise ArgumentError("pool", "a function of an array", pool, hint, TypeError)
+        rule = "a function of an array"
+        raise ArgumentError("pool", rule, pool, hint, TypeError, must_be_static=False)
 
     return cast(Callable[P, R], _ShardedFunction(pool, mesh, spec))
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import export
 
 import jaxpool
-from jaxpool._cli import UsageError, did_you_mean, quote_text
+from jaxpool._cli import UsageError, did_you_mean, quote_text, shorten
 
 DTYPE_NAMES = (
     *("float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64"),
@@ -33,10 +33,11 @@ EXAMPLE_CALL_HINT = " Write it as in \"max_pool(float32[8,40,40,128], (13, 13), 
 
 def parse_call(call_text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """The function of the call and its arguments; arrays are `jax.ShapeDtypeStruct`s."""
-    name, bracket, arguments_text = call_text.partition("(")
-    function = _find_function(name.strip(), call_text)
+    name = re.split(r"[^\w.:]", call_text.strip(), maxsplit=1)[0]
+    function = _find_function(name, call_text)
+    arguments_text = call_text.strip().removeprefix(name).lstrip()
     # Like jax, a call may write a scalar as float32[].
-    source = f"call {bracket}" + re.sub(r"(?<=\w)\[\s*\]", "[()]", arguments_text)
+    source = "call " + re.sub(r"(?<=\w)\[\s*\]", "[()]", arguments_text)
     try:
         args, kwargs = _ArgumentParser(source).parse()
     except (SyntaxError, UnicodeError, _UnreadableError, RecursionError, MemoryError) as error:
@@ -56,6 +57,8 @@ def _hint_at_word(error: BaseException) -> str:
         return "It has bytes that are not UTF-8."
     if not isinstance(error, SyntaxError):
         return str(error) if isinstance(error, _UnreadableError) else "It is nested too deeply."
+    if error.msg.startswith("Exceeds the limit"):
+        return "It has a number of too many digits."
     if not error.offset or not error.text:
         return f"{error.msg}."
     start = error.offset - 1
@@ -69,19 +72,21 @@ def _hint_at_word(error: BaseException) -> str:
 def _find_function(name: str, call_text: str) -> Callable[..., Any]:
     module, colon, _ = name.partition(":")
     name = name if colon else name.removeprefix("jaxpool.")
+    is_valid_name = name.count(":") < 2 and all(map(str.isidentifier, re.split("[.:]", name)))
     try:
-        function = pkgutil.resolve_name(name if colon else f"jaxpool:{name}")
-    except (ImportError, AttributeError, ValueError) as error:
-        hint = did_you_mean(name, jaxpool.__all__) or EXAMPLE_CALL_HINT
-        if re.search(r"[\s\[]", name):
-            hint = f" The arguments of a call are in parentheses.{hint}"
-        if "." in name and not colon and not hasattr(jaxpool, name.partition(".")[0]):
+        function = is_valid_name and pkgutil.resolve_name(name if colon else f"jaxpool:{name}")
+    except (ImportError, AttributeError) as error:
+        similar_name = did_you_mean(name, jaxpool.__all__) if "." not in name else ""
+        hint = f".{similar_name or EXAMPLE_CALL_HINT}"
+        if ": use jaxpool." in str(error):  # the name of a pool in another library
+            hint = "."
+        elif "." in name and not colon and not hasattr(jaxpool, name.partition(".")[0]):
             hint = (
-                f" A function of a module has a colon: write {':'.join(name.rsplit('.', 1))}(...)."
+                f". A function of a module has a colon: write {':'.join(name.rsplit('.', 1))}(...)."
             )
-        raise UsageError(f"`--plan` must name a function: {error}.{hint}") from None
+        raise UsageError(f"`--plan` must name a function: {shorten(str(error))}{hint}") from None
     if not callable(function):
-        where = module if colon else "jaxpool"
+        where = module if colon and is_valid_name else "jaxpool"
         raise UsageError(
             f"`--plan` must be a call of a function of {where}; got {quote_text(name or call_text)}."
         )
@@ -99,6 +104,8 @@ class _ArgumentParser(ast.NodeTransformer):
 
     def parse(self) -> tuple[list[Any], dict[str, Any]]:
         """The positional arguments, and the keyword arguments."""
+        if not self._source.startswith("call ("):
+            raise _UnreadableError("The arguments of a call are in parentheses.")
         call = ast.parse(self._source, mode="eval").body
         if not isinstance(call, ast.Call) or self._text(call.func) != "call":
             raise _UnreadableError("A call ends with its arguments in parentheses.")

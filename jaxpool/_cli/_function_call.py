@@ -6,6 +6,7 @@ Default arguments come from the record of the function (`jaxpool.testing.pools`)
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import math
 from typing import Any
@@ -168,12 +169,10 @@ def _parse_set_options(record: Any, set_options: list[str]) -> dict[str, Any]:
             raise UsageError(
                 f"`--set` must be of an argument of {record.name}, {names}; got {quote_text(text)}."
             )
-        try:
-            arguments[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            arguments[name] = value
-        if isinstance(arguments[name], list):
-            arguments[name] = np.array(arguments[name])
+        arguments[name] = value
+        with contextlib.suppress(Exception):  # its type depends on how the value is no literal
+            literal = ast.literal_eval(value)
+            arguments[name] = np.array(literal) if isinstance(literal, list) else literal
     return arguments
 
 

@@ -13,9 +13,16 @@ import jax
 import jaxpool
 from jaxpool._accelerate.report import format_frame_line, is_user_file
 from jaxpool._api.plan_of import Plans, format_type
+from jaxpool._arguments.errors import TRACED_VALUE_HINT
 from jaxpool._cli import UsageError
 from jaxpool._cli._call import parse_call
 
+# Hints about arrays for programs, as patterns, and hints for calls that write an array as its type.
+HINTS = (
+    (r"Pass (jnp\.asarray\(.*\)|an array of jax or NumPy)\.$", "Write an array as float32[8,8,3]."),
+    (f"{re.escape(TRACED_VALUE_HINT)}$", "Write its value, not the type of an array."),
+    (r"Pass jax\.random\.key\(0\), say", "Write key"),
+)
 JSON_FIELDS = (
     *("function", "where", "inputs", "output", "examples"),
     *("devices", "kept", "kept_bytes", "runs", "passes"),
@@ -36,7 +43,10 @@ def trace_plans(call_text: str) -> Plans:
                 for frame in frames
                 if is_user_file(frame.f_code.co_filename)
             ]
-            raise UsageError(": ".join([*user_lines[-1:], str(error)])) from None
+            message = str(error)
+            for pattern, hint in HINTS if not user_lines else ():
+                message = re.sub(pattern, hint, message)
+            raise UsageError(": ".join([*user_lines[-1:], message])) from None
     return plans
 
 

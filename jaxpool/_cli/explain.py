@@ -19,8 +19,16 @@ import argparse
 import re
 from typing import Any
 
-from jaxpool._cli import UsageError, option_error, output_path, quote_text, require_modules
-from jaxpool._cli._array import read_array
+from jaxpool._cli import (
+    UsageError,
+    integer_between,
+    option_error,
+    output_path,
+    parse_number,
+    quote_text,
+    require_modules,
+)
+from jaxpool._cli._array import MAX_NUMBERS, read_array
 
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
 OPS = (
@@ -85,10 +93,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ties", choices=("first", "last", "split"), help=ties_help)
     count_help = "whether an average counts padding (default: it does)"
     add("--count-include-pad", action=argparse.BooleanOptionalAction, help=count_help)
-    add("--divisor", type=float, help="what an average divides by in place of a count")
-    add("--p", type=float, help="the norm of lp: a number above 0, or inf (default: 2)")
+    add("--divisor", type=parse_number, help="what an average divides by in place of a count")
+    add("--p", type=parse_number, help="the norm of lp: a number above 0, or inf (default: 2)")
     rank_help = "0 is the smallest element of a window, -1 the largest (default: 0)"
-    add("--rank", type=int, help=rank_help)
+    add("--rank", type=integer_between(-MAX_NUMBERS, MAX_NUMBERS - 1), help=rank_help)
     to_help = "output size of an adaptive pool (default: 2)"
     add("--to", dest="output_shape", help=to_help, **sizes)
     set_help = "another argument of the function, as in k=3 (any public function can be --op)"

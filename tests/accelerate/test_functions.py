@@ -341,7 +341,8 @@ jax.tree_util.register_pytree_node(Weights, lambda it: ((X,), None), lambda _, w
     ],
 )
 def test_non_functions_raise(fn, hint):
-    displayed = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
+    is_object = callable(fn) and not (inspect.isroutine(fn) or inspect.isclass(fn))
+    displayed = type(fn) if is_object else fn
     with pytest.raises(TypeError) as error:
         accelerate(fn)
     want = f"jaxpool.accelerate: `fn` must be a function; got fn={displayed!r}. {hint}"

@@ -13,6 +13,29 @@ import jaxpool
 from jaxpool.__main__ import main
 from tests.cli.processes import run_python
 
+UNUSUAL_TEXTS = (
+    *("9" * 5000, "", "-1", "1e3", "1_0", "nan", "٣", "a b\nc " * 1000, "=" + "-" * 50000 + "2"),
+    *("folder", "folder.png", "folder.html", "folder.json", "folder.npy", "absent/a.png"),
+    *(f"{'9' * 5000}{suffix}" for suffix in (".png", ".html", ".json", ".csv")),
+)
+# Options with a value; explain gets a function that takes the option.
+VALUE_OPTIONS = {
+    "demo": ("--steps", "--seed", "--devices", "--output"),
+    "explain": (
+        *("--array", "--op", "--window", "--stride", "--dilation", "--padding", "--ties", "--png"),
+        *("--op=avg --divisor", "--op=lp --p", "--op=rank --rank", "--op=adaptive_max --to"),
+        *("--op=k_max --set", "--set=k", "--cotangent", "--html", "--json", "--unknown"),
+    ),
+    "info": ("--plan",),
+    "run": ("--report",),
+}
+VALID_TEXTS = {
+    "--divisor": ("-1", "1e3"),
+    "--p": ("1e3",),
+    "--rank": ("-1",),
+    "--cotangent": ("-1", "1e3"),
+    "--output": ("folder", "folder.png", "folder.html", "folder.json", "folder.npy"),
+}
 LINES = (Path(__file__).parent / "bad_commands.txt").read_text("utf-8").splitlines()
 
 
@@ -30,6 +53,26 @@ class TestErrors:
     def test_long_and_unprintable_text(self, capsys):
         assert main(["demo", "--output", "a\n" + "x" * 300]) == 2
         assert re.search(r"; got 'a\\nx{80,}\.\.\.x{80,}'\n$", capsys.readouterr().err)
+
+    @pytest.mark.parametrize("text", UNUSUAL_TEXTS, ids=lambda text: text[:20])
+    @pytest.mark.parametrize(
+        ("command", "option"),
+        [(name, each) for name in VALUE_OPTIONS for each in VALUE_OPTIONS[name]],
+    )
+    def test_unusual_text(self, command, option, text, tmp_path, capsys, monkeypatch):
+        """One line of at most 1000 characters, and nothing on standard output."""
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("jaxpool._cli.demo.run", lambda args: 0)
+        monkeypatch.setattr("jaxpool._cli.run.run", lambda args: 0)
+        for suffix in ("", ".png", ".html", ".json", ".npy"):
+            (tmp_path / f"folder{suffix}").mkdir()
+        *others, name = option.split()
+        words = [command, *others, f"{name}={text}", *["script.py"] * (command == "run")]
+        is_valid = text in VALID_TEXTS.get(name, ())
+        assert main(words) == (0 if is_valid else 2)
+        said = capsys.readouterr()
+        assert is_valid or said.out == ""
+        assert re.fullmatch("" if is_valid else rf"jaxpool {command}: .{{1,1000}}\n", said.err)
 
     def test_unwritable_output_path(self, tmp_path, capsys, monkeypatch):
         path = tmp_path / "digits.png"
