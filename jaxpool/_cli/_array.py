@@ -16,6 +16,10 @@ import numpy as np
 from jaxpool._cli import option_error, quote_text, require_modules
 
 MAX_NUMBERS = 400  # limit of numbers in an array; more fit neither a terminal nor a page
+SUBNORMAL_NOTE = (
+    "The array has subnormal numbers, shown in the order of their values. XLA on CPU compares them as zeros, so that "
+    "they tie with zeros and with each other in a max or min pool (docs/conventions.md)."
+)
 MAX_IMAGE_SIDE = 16  # maximum pixels of a shrunk image, per side
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -51,7 +55,10 @@ def read_array(text: str) -> tuple[np.ndarray, list[str]]:
         raise argparse.ArgumentTypeError(f"must have 1 to {MAX_NUMBERS} numbers; got {got}")
     if (np.isinf(float32_array) & np.isfinite(x)).any():
         raise option_error("numbers in the range of float32", text)
-    return float32_array, notes
+    is_subnormal = (float32_array != 0) & (
+        abs(float32_array) < np.finfo(np.float32).smallest_normal
+    )
+    return float32_array, notes + [SUBNORMAL_NOTE] * bool(is_subnormal.any())
 
 
 def _parse_rows(text: str) -> np.ndarray:

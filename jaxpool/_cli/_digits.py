@@ -118,5 +118,5 @@ def draw_picture(images: np.ndarray, predictions: np.ndarray) -> Figure:
             axes.grid(color="#bbbbbb", linewidth=0.6)
     for digit, (axes, guess) in enumerate(zip(panels[0], predictions, strict=True)):
         colour = "black" if digit == guess else "firebrick"
-        axes.set_title(f"a {digit}, read as {guess}", fontsize=10, color=colour)
+        axes.set_title(f"digit {digit}, read as {guess}", fontsize=10, color=colour)
     return figure

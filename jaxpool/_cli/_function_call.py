@@ -161,7 +161,7 @@ def make_call(
 
 def _parse_set_options(record: Any, set_options: list[str]) -> dict[str, Any]:
     """The arguments in the values of `--set`, such as k=3. A list becomes an array."""
-    arguments = {}
+    arguments: dict[str, Any] = {}
     for text in set_options:
         name, _, value = text.partition("=")
         if not record.takes(name) or name in record.operands:

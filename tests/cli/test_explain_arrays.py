@@ -4,10 +4,12 @@ import argparse
 import io
 import pickle
 
+import jax
 import numpy as np
 import pytest
 
-from jaxpool._cli._array import read_array
+import jaxpool
+from jaxpool._cli._array import SUBNORMAL_NOTE, read_array
 
 NCHW_NOTE = (
     "An array of shape {} looks as if channels came first (NCHW). jaxpool pools the axes "
@@ -40,6 +42,23 @@ def test_npy_dtypes(dtype, tmp_path):
     np.save(tmp_path / "array.npy", np.array([[0, 1], [1, 0]], dtype))
     x, _ = read_array(str(tmp_path / "array.npy"))
     assert (x.dtype, x.tolist()) == (np.float32, [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "has_note"),
+    [("1e-42 0", True), ("0 -1e-45", True), ("1.2e-38 0 inf nan", False), ("1e-50", False)],
+)
+def test_note_about_subnormal_numbers(text, has_note):
+    assert read_array(text)[1] == [SUBNORMAL_NOTE] * has_note
+
+
+def test_subnormal_numbers_tie_as_the_note_says():
+    x, (note,) = read_array("0 1e-42; 2e-42 -1e-42")
+    assert "they tie with zeros and with each other in a max or min pool" in note
+    for pool in (jaxpool.max_pool, jaxpool.min_pool):
+        gradient = jax.grad(lambda x: pool(x, (2, 2), axes=(0, 1), ties="split").sum())  # noqa: B023
+        with jax.default_device(jax.devices("cpu")[0]):
+            assert (gradient(x) == 0.25).all()
 
 
 @pytest.mark.parametrize(
