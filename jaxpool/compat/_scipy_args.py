@@ -83,7 +83,8 @@ def as_numeric_array(arg_name: str, value: Any) -> Array:
         with contextlib.suppress(Exception):
             value = np.asarray(value)
     elif not is_array(value):
-        raise ArgumentError(arg_name, "an array", value, "Pass np.zeros((3, 3)), say.", TypeError)
+        hint = "Pass an array with an axis for each filtered axis of input."
+        raise ArgumentError(arg_name, "an array", value, hint, TypeError)
     return as_real_array(arg_name, value)
 
 
@@ -92,7 +93,7 @@ def as_footprint(mask: Any) -> np.ndarray:
     try:
         return np.asarray(unwrap_array(mask), bool)
     except Exception:  # traced, or not convertible to an array
-        hint = "Pass np.ones((3, 3), bool), say."
+        hint = "Pass an array of bools, with an axis for each filtered axis of input."
         raise ArgumentError("footprint", "an array of bools", mask, hint, TypeError) from None
 
 

@@ -184,7 +184,8 @@ class Filter:
             raise ArgumentError(name, rule, part.shape, "Name as many axes.", attribute="shape")
         if not part.any():
             rule = "of at least one element that takes part"
-            raise ArgumentError(name, rule, part.shape, "Pass np.ones((3, 3)).", attribute="shape")
+            hint = f"Pass np.ones({part.shape}), say." if part.size else "Pass no size of 0."
+            raise ArgumentError(name, rule, part.shape, hint, attribute="shape")
         self._check_window_sizes(name, part.shape)
         self.separable = kernel is None and bool(part.all()) and self.name in _SEPARABLE_FILTERS
         return part.shape, np.flatnonzero(part)

@@ -4,6 +4,7 @@ The calls are listed in `bad_calls.txt`, one for each rule. Nothing is compiled,
 tracing.
 """
 
+import inspect
 import re
 
 import jax
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from jaxpool.testing import pools
-from tests.support.bad_calls import exception_text, matches_parts, read
+from tests.support.bad_calls import NAMESPACE, exception_text, matches_parts, read
 
 MALFORMED_CALLS = read()
 POOLS = pools()
@@ -87,6 +88,42 @@ INVALID_VALUES = {  # by argument, values that no function accepts
 )
 def test_error_message(call, parts):
     assert matches_parts(exception_text(call), parts)
+
+
+ADVICE = re.compile(
+    r"`(\w+)` must be (.+?); got .* [Pp]ass ((?:jnp\.asarray\()?\1\b(?!=).*?)(?:, say|(?: or|,? with|, a count) .+)?\.$"
+)
+
+
+@pytest.mark.parametrize("name", sorted(POOLS))
+def test_advice_works(name, monkeypatch):
+    """An expression of the wrong argument in a hint, such as `where[:, None]`, is accepted in its place."""
+    function, failed = POOLS[name].function, []
+
+    def apply_advice(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            arg_name, rule, advice = ADVICE.search(str(error)).groups()
+        arguments = inspect.signature(function).bind_partial(*args, **kwargs)
+        known = {"numpy": np, "jnp": jnp, arg_name: arguments.arguments[arg_name]}
+        try:
+            arguments.arguments[arg_name] = eval(advice.replace("(value)", "(0)"), known)
+            return function(*arguments.args, **arguments.kwargs)
+        except Exception as error:
+            # Another rule may be broken in addition.
+            if isinstance(error, SyntaxError | NameError | AttributeError) or rule in str(error):
+                failed.append((advice, error))
+
+    with_advice = [
+        call
+        for call, _ in MALFORMED_CALLS
+        if call.startswith(f"{name}(") and ADVICE.search(exception_text(call))
+    ]
+    monkeypatch.setitem(NAMESPACE, name, apply_advice)
+    for call in with_advice:
+        exception_text(call)
+    assert not failed
 
 
 @pytest.mark.parametrize("call", [call for call, _ in MALFORMED_CALLS if ".astype(" not in call])
