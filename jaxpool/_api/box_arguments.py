@@ -33,8 +33,9 @@ def check_images_and_boxes(
     """Return `xs` as arrays (B, H, W, C), the boxes as an array (n, 4), and the image index of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
         rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
-        hints = {(4,): "One box is boxes[None].", (5,): "Images go into batch_indices."}
-        hint = hints.get(boxes.shape[-1:], "The last axis has the four numbers of a box.")
+        hints = {4: "One box is boxes[None].", 5: "Images go into batch_indices."}
+        last_size = boxes.shape[-1] if boxes.ndim else 0
+        hint = hints.get(last_size, "The last axis has the four numbers of a box.")
         raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
     if not all(map(is_int, boxes.shape)):
         hint = f"Only the channels of {arg_name} may be symbolic."

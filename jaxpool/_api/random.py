@@ -56,10 +56,9 @@ def as_prng_key(key: object, rule: str, hint: str) -> Array:
         shown_value = f"key={array.dtype}{list(array.shape)}"
     elif source_hint := key_source_hint(key):
         hint = source_hint
-        is_class = isinstance(key, type)
-        shown_value = (
-            f"the class {key.__name__}" if is_class else f"key of type {type(key).__name__}"
-        )
+        shown_value = f"key of type {type(key).__name__}"
+        if isinstance(key, type):
+            shown_value = f"the class {key.__name__}"
     raise ArgumentError(
         "key", rule, key, hint, TypeError, shown_value=shown_value, must_be_static=False
     )
