@@ -24,7 +24,6 @@ from jaxpool._cli import (
     integer_between,
     option_error,
     output_path,
-    parse_number,
     quote_text,
     require_modules,
 )
@@ -93,8 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ties", choices=("first", "last", "split"), help=ties_help)
     count_help = "whether an average counts padding (default: it does)"
     add("--count-include-pad", action=argparse.BooleanOptionalAction, help=count_help)
-    add("--divisor", type=parse_number, help="what an average divides by in place of a count")
-    add("--p", type=parse_number, help="the norm of lp: a number above 0, or inf (default: 2)")
+    add("--divisor", type=float, help="what an average divides by in place of a count")
+    add("--p", type=float, help="the norm of lp: a number above 0, or inf (default: 2)")
     rank_help = "0 is the smallest element of a window, -1 the largest (default: 0)"
     add("--rank", type=integer_between(-MAX_NUMBERS, MAX_NUMBERS - 1), help=rank_help)
     to_help = "output size of an adaptive pool (default: 2)"

@@ -14,9 +14,8 @@ from jaxpool.__main__ import main
 from tests.cli.processes import run_python
 
 UNUSUAL_TEXTS = (
-    *("9" * 5000, "", "-1", "1e3", "1_0", "nan", "٣", "a b\nc " * 1000, "=" + "-" * 50000 + "2"),
+    *("9" * 5000, "", "-1", "1e3", "nan", "a b\nc " * 1000, "=" + "-" * 50000 + "2"),
     *("folder", "folder.png", "folder.html", "folder.json", "folder.npy", "absent/a.png"),
-    *(f"{'9' * 5000}{suffix}" for suffix in (".png", ".html", ".json", ".csv")),
 )
 # Options with a value; explain gets a function that takes the option.
 VALUE_OPTIONS = {
@@ -31,7 +30,7 @@ VALUE_OPTIONS = {
 }
 VALID_TEXTS = {
     "--divisor": ("-1", "1e3"),
-    "--p": ("1e3",),
+    "--p": ("1e3", "9" * 5000),  # read as infinity
     "--rank": ("-1",),
     "--cotangent": ("-1", "1e3"),
     "--output": ("folder", "folder.png", "folder.html", "folder.json", "folder.npy"),
