@@ -5,9 +5,11 @@ Lp pools add signed powers, unlike `jaxpool.lp_pool`.
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -283,12 +285,23 @@ def _lp_pool(
         return -_max_of_windows(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOAT_DTYPES else jnp.dtype(np.float32)
     wide_x = x.astype(dtypes.accumulator_dtype(dtype))
+    total = _sum_of_windows(_power(wide_x, norm, type(norm)), window, "not")
+    return _root(total, norm, type(norm)).astype(dtype)
+
+
+# Eager calls are compiled: outside of a program, numbers would be transferred to the device. The type of the norm is an
+# argument, because 2 and 2.0 are the same key of a cache but not the same power.
+@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
+def _power(x: Array, norm: Any, norm_type: type) -> Array:
     with np.errstate(over="ignore"):  # a large norm becomes infinite
-        powers = wide_x**norm
-    total = _sum_of_windows(powers, window, "not")
+        return x**norm
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
+def _root(total: Array, norm: Any, norm_type: type) -> Array:
     is_zero = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
     root = jnp.where(is_zero, 1, total) ** (1 / norm)
-    return jnp.where(is_zero, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)
+    return jnp.where(is_zero, jnp.zeros_like(total) ** (1 / norm), root)
 
 
 lp_pool1d = make_pool(1, _lp_pool, _LP_POOL_DOC)
