@@ -285,8 +285,12 @@ def _lp_pool(
         return -_max_of_windows(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOAT_DTYPES else jnp.dtype(np.float32)
     wide_x = x.astype(dtypes.accumulator_dtype(dtype))
-    total = _sum_of_windows(_power(wide_x, norm, type(norm)), window, "not")
-    return _root(total, norm, type(norm)).astype(dtype)
+    power: Any = _power
+    root: Any = _root
+    if is_array(norm):  # which no key of a cache may contain
+        power, root = power.__wrapped__, root.__wrapped__
+    total = _sum_of_windows(power(wide_x, norm, type(norm)), window, "not")
+    return root(total, norm, type(norm)).astype(dtype)
 
 
 # Eager calls are compiled: outside of a program, numbers would be transferred to the device. The type of the norm is an
