@@ -5,11 +5,9 @@ Lp pools add signed powers, unlike `jaxpool.lp_pool`.
 
 from __future__ import annotations
 
-import functools
 import operator
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -285,27 +283,12 @@ def _lp_pool(
         return -_max_of_windows(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOAT_DTYPES else jnp.dtype(np.float32)
     wide_x = x.astype(dtypes.accumulator_dtype(dtype))
-    power: Any = _power
-    root: Any = _root
-    if is_array(norm):  # which no key of a cache may contain
-        power, root = power.__wrapped__, root.__wrapped__
-    total = _sum_of_windows(power(wide_x, norm, type(norm)), window, "not")
-    return root(total, norm, type(norm)).astype(dtype)
-
-
-# Eager calls are compiled: outside of a program, numbers would be transferred to the device. The type of the norm is an
-# argument, because 2 and 2.0 are the same key of a cache but not the same power.
-@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
-def _power(x: Array, norm: Any, norm_type: type) -> Array:
     with np.errstate(over="ignore"):  # a large norm becomes infinite
-        return x**norm
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
-def _root(total: Array, norm: Any, norm_type: type) -> Array:
+        powers = wide_x**norm
+    total = _sum_of_windows(powers, window, "not")
     is_zero = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
     root = jnp.where(is_zero, 1, total) ** (1 / norm)
-    return jnp.where(is_zero, jnp.zeros_like(total) ** (1 / norm), root)
+    return jnp.where(is_zero, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)
 
 
 lp_pool1d = make_pool(1, _lp_pool, _LP_POOL_DOC)

@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.junk import CALLS
 
-NAMES = [name for name in CALLS if name.startswith("compat.")]
+# Not lp pools, whose `x**norm` transfers the norm.
+NAMES = [name for name in CALLS if name.startswith("compat.") and ".lp_pool" not in name]
 MODES = ("reflect", "constant", "nearest", "mirror", "wrap")
 
 
