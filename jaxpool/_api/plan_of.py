@@ -22,9 +22,9 @@ from jaxpool._api.kernel_passes import (
     passes_of_op,
     residual_types,
 )
-from jaxpool._arguments.arrays import ArrayArgument, PyTree, is_nested_deeply
+from jaxpool._arguments.arrays import ArrayArgument, PyTree
 from jaxpool._arguments.decorator import public
-from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.errors import ArgumentError, check_nesting, name_function_in_errors
 from jaxpool._arguments.sizes import Size, is_int
 from jaxpool._geometry.window import AdaptiveWindow, Window
 from jaxpool._ops.equations import Direction, OpEquation, find_op_equations
@@ -143,8 +143,7 @@ def plan_of(fn: Callable[..., PyTree]) -> Callable[..., Plans]:
     def list_pools(*args: PyTree, **kwargs: PyTree) -> Plans:
         with name_function_in_errors("plan_of"):
             for name, value in (("args", args), ("kwargs", kwargs)):
-                if is_nested_deeply(value):
-                    raise ArgumentError(name, "nested less deeply", value, "It may contain itself.")
+                check_nesting(name, value)
         leaves, treedef = jax.tree.flatten((args, kwargs))
         arrays = {n: leaf for n, leaf in enumerate(leaves) if _is_array_argument(leaf)}
 

@@ -44,7 +44,7 @@ from jaxpool._ops.ranged import apply_ranged
 from jaxpool._shards.split import on_shards
 
 # Eager calls are compiled: outside of a program, `jax.random.uniform` transfers its bounds to the device.
-_uniform = jax.jit(jax.random.uniform, static_argnums=(1, 2), inline=True)
+uniform = jax.jit(jax.random.uniform, static_argnums=(1, 2), inline=True)
 
 
 def as_prng_key(key: object, rule: str, hint: str) -> Array:
@@ -150,7 +150,7 @@ def _fractional_pool(
     if op_type is FractionalMax:
         check_fits_int32_indices("x", op.window.input_shape)
     random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
-    samples = _uniform(replicated(key), (len(op.dims), *random_shape), uniform_dtype(x.dtype))
+    samples = uniform(replicated(key), (len(op.dims), *random_shape), uniform_dtype(x.dtype))
     x = x if op_type is FractionalMax else as_float(x)
     if sharding is None:
         return apply(op, x, *[reshard_like(u, x) for u in samples])
@@ -239,6 +239,6 @@ def stochastic_pool(
     sharding = None if checked.shards is None else checked.shards.sharding
     global_shape = sharding.global_shape(x.shape) if sharding else x.shape
     weight_dtype = accumulator_dtype(mean_dtype(x.dtype))
-    sample = _uniform(replicated(key), window.pooled_shape(global_shape), weight_dtype)
+    sample = uniform(replicated(key), window.pooled_shape(global_shape), weight_dtype)
     sample = sharding.local_shard(sample) if sharding else sample
     return checked.apply(apply, StochasticPool(window), x, sample)

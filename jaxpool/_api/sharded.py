@@ -14,10 +14,10 @@ from jax import Array, lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey
 
-from jaxpool._arguments.arrays import PyTree, as_array, is_array, is_nested_deeply
+from jaxpool._arguments.arrays import PyTree, as_array, is_array
 from jaxpool._arguments.calls import FunctionWrapper
 from jaxpool._arguments.decorator import public
-from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.errors import ArgumentError, is_nested_deeply, name_function_in_errors
 from jaxpool._arguments.sharding import ArraySharding, check_divisible, context_axes, find_sharding
 
 # Arguments, of functions and of those in `compat`, whose axes are those of the pooled array. They are sharded like the

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jax.sharding import PartitionSpec, reshard
 from jax.typing import DTypeLike
 
-from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.errors import ArgumentError, check_nesting, is_nested_deeply
 from jaxpool._arguments.sizes import Shape
 
 
@@ -39,18 +39,6 @@ def unwrap_array(x: Any) -> Any:
     # In a tracer, `__jax_array__` is None.
     is_holder = hasattr(type(x), "__jax_array__") and not isinstance(x, jax.Array)
     return x.__jax_array__() if is_holder else x
-
-
-def is_nested_deeply(value: object, max_depth: int = 100) -> bool:
-    """Whether tuples, lists and dicts are nested `max_depth` deep, as in a list that contains itself.
-
-    Functions of `jax.tree` raise RecursionError for such values, and then so does every later call in the process
-    (jax 0.10 to 0.12).
-    """
-    if max_depth == 0 or not isinstance(value, tuple | list | dict):
-        return max_depth == 0
-    children = value.values() if isinstance(value, dict) else value
-    return any(is_nested_deeply(child, max_depth - 1) for child in children)
 
 
 def is_prng_key(x: object) -> bool:
@@ -144,7 +132,7 @@ def not_an_array_error(arg_name: str, value: object, rule: str = "an array") -> 
 def _is_numeric_array_like(value: object) -> bool:
     """Whether `jnp.asarray(value)` would be an array of numbers or bools; True if `value` contains tracers."""
     try:
-        return np.asarray(value).dtype.kind in "biuf"
+        return not is_nested_deeply(value) and np.asarray(value).dtype.kind in "biuf"
     except jax.errors.TracerArrayConversionError:
         return True
     except Exception:  # for example an object of a user's class, or lists of unequal lengths
@@ -164,8 +152,7 @@ def as_jax_array(arg_name: str, x: object) -> Array:
     if is_numpy and array.dtype.kind in "biuf" and not array.dtype.isnative:
         hint = f"Pass {arg_name}.astype({arg_name}.dtype.newbyteorder('='))."
         raise wrong_dtype_error(arg_name, "in the byte order of this machine", array, hint)
-    if is_nested_deeply(array):
-        raise ArgumentError(arg_name, "nested less deeply", array, "It may contain itself.")
+    check_nesting(arg_name, array)
     try:
         with np.errstate(over="ignore"):  # large numbers become infinite, as in a cast by jax
             return jnp.asarray(array)

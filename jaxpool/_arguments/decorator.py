@@ -27,6 +27,8 @@ from jaxpool._arguments.shared_text import fill_shared_texts
 TRACED_PARAMETERS = ("x", "xs", "y", "input", "other")
 TRACED_KEYWORDS = (*TRACED_PARAMETERS, "where")
 STATIC_TYPES = (int, bool, str, type(None))
+# Limits of nested sequences in the key of an eager call. Padding has depth 2, and NumPy's arrays have at most 64 axes.
+MAX_STATIC_DEPTH, MAX_STATIC_LENGTH = 3, 64
 # This number may differ in each call. Calls with it are not compiled, because each value would compile another program.
 NEVER_STATIC_PARAMETER = "initial"
 P = ParamSpec("P")
@@ -52,9 +54,12 @@ def _static_arguments(
     return _StaticArguments(args, kwargs, repr((args, kwargs)))
 
 
-def _is_static(value: Any) -> bool:
-    is_sequence = type(value) in (tuple, list)
-    return all(map(_is_static, value)) if is_sequence else type(value) in STATIC_TYPES
+def _is_static(value: Any, max_depth: int = MAX_STATIC_DEPTH) -> bool:
+    if type(value) in STATIC_TYPES:
+        return True
+    if type(value) not in (tuple, list) or len(value) > MAX_STATIC_LENGTH or max_depth == 0:
+        return False
+    return all(map(_is_static, value, itertools.repeat(max_depth - 1)))
 
 
 def _is_concrete_on_one_device(x: object) -> bool:
@@ -143,9 +148,9 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         all_arrays = (*arrays, *named_arrays.values())
         if all_arrays and all(map(_is_concrete_on_one_device, all_arrays)):
             static_kwargs = {k: v for k, v in kwargs.items() if k not in named_arrays}
-            # The call below raises the same error, with a message that shows arrays instead of tracers. Values without
-            # a repr, such as a list that contains itself, raise in `_static_arguments`.
-            with contextlib.suppress(TypeError, ValueError, ArgumentError, RecursionError):
+            # The call below raises the same error, with a message that shows arrays instead of tracers. `repr` in
+            # `_static_arguments` raises for an int with more digits than Python converts.
+            with contextlib.suppress(TypeError, ValueError, ArgumentError):
                 if static := _static_arguments(args[len(arrays) :], static_kwargs):
                     result: R = jitted(static, arrays, named_arrays)
                     return result

@@ -10,6 +10,8 @@ from typing import Any
 
 MAX_SHOWN_CHARS = 200  # maximum length of a value's repr in a message
 MAX_SHOWN_ELEMENTS = 16  # a larger array is shown as its dtype and shape
+MAX_DEPTH = 100  # of nested tuples, lists and dicts
+MAX_PARTS = 10**5  # of nested tuples, lists and dicts, counting a shared part each time
 TRACED_VALUE_HINT = (
     "It is traced, as an argument of a function under jax.jit is: name that argument in "
     "static_argnums or static_argnames, or close over a Python value."
@@ -56,6 +58,35 @@ class ArgumentError(Exception):
         )
 
 
+def is_nested_deeply(value: object) -> bool:
+    """Whether tuples, lists and dicts are nested too deeply, or share too many parts, to be walked.
+
+    For a list that contains itself, functions of `jax.tree` raise RecursionError, and then so does every later call in
+    the process (jax 0.10 to 0.12). For 60 lists that each contain the next one twice, they and `repr` never return.
+    """
+    parts, num_parts = [value], 1
+    for _ in range(MAX_DEPTH):
+        containers = [
+            part.values() if isinstance(part, dict) else part
+            for part in parts
+            if isinstance(part, (tuple, list, dict))
+        ]
+        num_parts += sum(map(len, containers))
+        if num_parts > MAX_PARTS:
+            return True
+        parts = [part for container in containers for part in container]
+        if not parts:
+            return False
+    return True
+
+
+def check_nesting(arg_name: str, value: object) -> None:
+    """Raise if `value` is nested too deeply."""
+    if is_nested_deeply(value):
+        hint = "It may contain itself, or one part many times."
+        raise ArgumentError(arg_name, "nested less deeply", value, hint)
+
+
 def _contains(is_match: Callable[[object], bool], value: object) -> bool:
     """Whether `is_match(value)`, or `value` is a tuple or list that contains such a value at any depth."""
     stack, seen_ids = [value], set()  # a list may contain itself
@@ -98,10 +129,10 @@ def _repr(value: Any) -> str:
 
 def short_repr(value: object) -> str:
     """The beginning of the repr of `value`, which may be any object, on one line."""
-    try:
-        line = " ".join(_repr(value).split())
-    except Exception:  # for example an int with more digits than Python converts
-        line = f"<{type(value).__name__}>"
+    line = f"<{type(value).__name__}>"
+    # `repr` may raise, for example for an int with more digits than Python converts.
+    with contextlib.suppress(Exception):
+        line = line if is_nested_deeply(value) else " ".join(_repr(value).split())
     return line if len(line) <= MAX_SHOWN_CHARS else line[: MAX_SHOWN_CHARS - 1] + "…"
 
 

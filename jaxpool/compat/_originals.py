@@ -27,8 +27,8 @@ from jaxpool._accelerate.bind import (
     replacing_reductions,
     window_of_lax_reduction,
 )
-from jaxpool._arguments.arrays import as_weakly_typed, is_nested_deeply
-from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.arrays import as_weakly_typed
+from jaxpool._arguments.errors import ArgumentError, is_nested_deeply
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
 from jaxpool._ops.select_pool import select_pool

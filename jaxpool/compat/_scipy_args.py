@@ -11,7 +11,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_real_array, is_array, unwrap_array
-from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.errors import ArgumentError, check_nesting, is_nested_deeply
 from jaxpool._arguments.sizes import ints_per_axis, is_int, is_tuple_or_list
 from jaxpool._kernels.dtypes import is_float
 
@@ -63,7 +63,7 @@ def output_dtype(output: Any, x: Array) -> np.dtype:
     """The dtype that the argument `output` names; None is the dtype of x."""
     rule, hint = "a dtype or None: arrays do not change", "Use the result."
     # An array or a number is refused: NumPy would take its dtype.
-    dtype, is_dtype = x.dtype, not is_array(output)
+    dtype, is_dtype = x.dtype, not (is_array(output) or is_nested_deeply(output))
     if is_dtype and output is not None:
         try:
             dtype = jnp.dtype(output)
@@ -78,6 +78,7 @@ def output_dtype(output: Any, x: Array) -> np.dtype:
 
 def as_numeric_array(arg_name: str, value: Any) -> Array:
     """`value`, an array of numbers or a list of numbers, as a jax array."""
+    check_nesting(arg_name, value)
     if is_tuple_or_list(value):
         # NumPy cannot convert traced numbers. `as_real_array` raises for invalid entries.
         with contextlib.suppress(Exception):
@@ -90,6 +91,7 @@ def as_numeric_array(arg_name: str, value: Any) -> Array:
 
 def as_footprint(mask: Any) -> np.ndarray:
     """A footprint as a NumPy array of bools."""
+    check_nesting("footprint", mask)
     try:
         return np.asarray(unwrap_array(mask), bool)
     except Exception:  # traced, or not convertible to an array

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -85,13 +86,16 @@ class ExtendedBorderPool:
 def pool_with_extended_border(op: ExtendedBorderPool, x: Array, *arguments: Array) -> Array:
     """Extend the border of x, and pool the extended array."""
     to_dtype = float_constant if is_float(x.dtype) else np.asarray
-    fill_value = to_dtype(op.cval, x.dtype)
+    # An explicit transfer, which jax.transfer_guard("disallow") permits.
+    fill_value = jax.device_put(to_dtype(op.cval, x.dtype))
     for dim, mode in zip(op.window.dims, op.modes, strict=True):
         pad_widths = [
             (dim.low, dim.used_high) if axis == dim.axis else (0, 0) for axis in range(x.ndim)
         ]
-        pad_options: dict[str, Any] = {"constant_values": fill_value} if mode == "constant" else {}
-        x = jnp.pad(x, pad_widths, mode, **pad_options)
+        if mode == "constant":
+            x = lax.pad(x, fill_value, [(low, high, 0) for low, high in pad_widths])
+        else:
+            x = jnp.pad(x, pad_widths, mode)
     return op.pool(dataclasses.replace(op.op, window=unpad_window(op.window)), x, *arguments)
 
 

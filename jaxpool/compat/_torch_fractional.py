@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 from jax import Array, lax
 
-from jaxpool._api.random import as_prng_key, fractional_axes
+from jaxpool._api.random import as_prng_key, fractional_axes, uniform
 from jaxpool._arguments.arrays import as_jax_array, is_array, is_number, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
@@ -70,7 +69,7 @@ def _random_samples_or_draw(x: Array, num_spatial_dims: int, samples: Any, key: 
             rule = "given, or else `_random_samples`"
             raise ArgumentError("key", rule, None, "Pass jax.random.key(0), say.", TypeError)
         key = as_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
-        return jax.random.uniform(key, (batch, channels, num_spatial_dims), uniform_dtype(x.dtype))
+        return uniform(key, (batch, channels, num_spatial_dims), uniform_dtype(x.dtype))
     rule = f"an array ({batch}, {channels}, {num_spatial_dims}) of the dtype of `input`"
     hint = f"Pass jax.random.uniform(key, ({batch}, {channels}, {num_spatial_dims}), input.dtype)."
     if not is_array(samples):
@@ -147,7 +146,10 @@ def _fractional_max_pool(
         axes = args.spatial_axes(x, num_spatial_dims)
         dims = fractional_axes(x.shape, window_sizes, output_sizes, axes, samples.dtype.name)
     sample_shape = (*x.shape[: x.ndim - num_spatial_dims], *(1,) * num_spatial_dims)
-    samples_by_axis = [samples[..., axis].reshape(sample_shape) for axis in range(num_spatial_dims)]
+    samples_by_axis = [
+        lax.index_in_dim(samples, axis, axis=-1).reshape(sample_shape)
+        for axis in range(num_spatial_dims)
+    ]
     # In 2d, PyTorch's first number is for the width.
     ordered_samples = samples_by_axis if num_spatial_dims == 3 else samples_by_axis[::-1]
     op = FractionalMax(dims, "last_nan")

@@ -22,7 +22,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from jaxpool._api.box_arguments import as_boxes, check_num_cells, check_spatial_scale
 from jaxpool._api.regions import max_pixel_of_cells, mean_in_pyramid_level, pyramid_level_of_boxes
@@ -96,10 +96,14 @@ def _convert_arguments(
         ids = np.repeat(np.arange(len(arrays), dtype=np.int32), [len(array) for array in arrays])
         images, corners = jnp.asarray(ids), jnp.concatenate(arrays)
     else:
-        images, corners = arrays[0][:, 0].astype(np.int32), arrays[0][:, 1:]
+        images = lax.index_in_dim(arrays[0], 0, axis=1, keepdims=False).astype(np.int32)
+        corners = lax.slice_in_dim(arrays[0], 1, 5, axis=1)
     with name_function_in_errors(full_name, **{"input.shape": x.shape}):
-        _check_image_indices(images if is_list else arrays[0][:, 0], x.shape[0])
-    return jnp.moveaxis(x, 1, -1), corners[:, np.array([1, 0, 3, 2])], images, num_cells, scale
+        indices = images if is_list else lax.index_in_dim(arrays[0], 0, axis=1, keepdims=False)
+        _check_image_indices(indices, x.shape[0])
+    # (x, y) to (y, x). Indexing would transfer the indices, which jax.transfer_guard("disallow") forbids.
+    corners = lax.rev(corners.reshape(-1, 2, 2), (2,)).reshape(-1, 4)
+    return jnp.moveaxis(x, 1, -1), corners, images, num_cells, scale
 
 
 def _check_image_indices(image_indices: Array, num_images: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 import jaxpool
 from jaxpool._arguments.decorator import TRACED_PARAMETERS, public
 from jaxpool.testing import pools
+from tests.support.junk import SHARED_PARTS
 
 X = jnp.arange(4.0)
 
@@ -72,6 +73,9 @@ ODD_VALUES = {
     "pair with 10**5000": (2, 10**5000),
     "list that contains itself": self_containing_list(),
     "tuple of lists that contain themselves": (self_containing_list(), self_containing_list()),
+    "list that shares its parts": SHARED_PARTS["list"],
+    "tuple that shares its parts": SHARED_PARTS["tuple"],
+    "wide list that shares its parts": SHARED_PARTS["wide list"],
     "deep tuple": functools.reduce(lambda inner, _: (inner,), range(3000), 1),
     "surrogate": "\ud800",
 }

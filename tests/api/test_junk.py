@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from tests.support.junk import CALLS, JUNK, Traced
+from tests.support.junk import CALLS, JUNK, SHARED_PARTS, Traced
 
 TIMEOUT_SECONDS = 60  # limit for one call, with room for a busy CPU
 
@@ -92,13 +92,14 @@ def test_junk_value_in_each_argument(name, step, start_timeout):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_containers_that_contain_themselves(name):
-    """Functions of `jax.tree` cannot be called with them: every later call of the process would raise."""
+def test_containers_that_contain_themselves_or_share_their_parts(name, start_timeout):
+    """Functions of `jax.tree` must not walk them: they never return, or every later call of the process raises."""
     values, named = [1], {}
     values.append(values)
     named["a"] = named
-    for junk in (values, (values, values), named):
+    for junk in (values, (values, values), named, *SHARED_PARTS.values()):
         for arguments in variants(name, junk):
+            start_timeout()
             check_call_or_error(name, arguments)
 
 

@@ -117,6 +117,14 @@ TRACED = [
     Traced((1, 4, 5, 2), np.float32), Traced((1, 4, 5, 2), np.int32), Traced((1, 4, 5, 2), bool),
     Traced((0,), np.float32), Traced((1, 4, 5, 2), np.complex64),
 ]  # fmt: skip
+# Small objects with 2**60 or 10**15 parts, counting a shared part each time.
+SHARED_PARTS = {
+    "list": functools.reduce(lambda part, _: [part, part], range(60), 1),
+    "tuple": functools.reduce(lambda part, _: (part, part), range(60), 1),
+    "wide list": functools.reduce(lambda part, _: [part] * 10**5, range(3), 1),
+    "dict": functools.reduce(lambda part, _: {"a": part, "b": part}, range(60), 1),
+    "named tuple": functools.reduce(lambda part, _: Sizes(part, part), range(60), 1),
+}
 JUNK = NUMBERS + WORDS + SEQUENCES + ARRAYS + OBJECTS + TRACED
 
 MESH = jax.make_mesh((1,), ("rows",))
