@@ -48,9 +48,9 @@ def to_sort_keys(x: Array, nan_position: NaNPosition, float_dtype: DType | None 
         x, float_dtype = float_bits(x), x.dtype
     info = np.iinfo(x.dtype)
     infinity = np.asarray(np.inf).astype(float_dtype).view(x.dtype)
-    magnitude = lax.bitwise_and(x, dtypes.full_like(x, info.max))
+    magnitude = lax.bitwise_and(x, dtypes.scalar_like(x, info.max))
     nan_key = dtypes.full_like(x, info.max if nan_position == "greatest" else info.min)
-    is_nan = lax.gt(magnitude, dtypes.full_like(x, infinity))
+    is_nan = lax.gt(magnitude, dtypes.scalar_like(x, infinity))
     return lax.select(is_nan, nan_key, _flip_bits_of_negatives(x))
 
 
@@ -88,7 +88,7 @@ def from_zero_tied_sort_keys(sort_keys: Array, dtype: DType) -> Array:
 def _convert_sign_magnitude(bits: Array) -> Array:
     """Convert sign-magnitude bits to integers in numeric order, or back; -0 becomes +0."""
     lowest = dtypes.full_like(bits, jnp.iinfo(bits.dtype).min)
-    return lax.select(lax.lt(bits, dtypes.full_like(bits, 0)), lowest - bits, bits)
+    return lax.select(lax.lt(bits, dtypes.scalar_like(bits, 0)), lowest - bits, bits)
 
 
 def min_or_max_key(dtype: DType, is_max: bool) -> np.ndarray:

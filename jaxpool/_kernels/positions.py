@@ -120,7 +120,9 @@ def indices_to_positions(indices: Array, num_positions: int) -> Array:
     if jnp.dtype(indices.dtype).itemsize < 4:
         indices = indices.astype(np.int32)
     limit = lax.full_like(indices, num_positions)
-    inside = lax.bitwise_and(lax.ge(indices, lax.full_like(indices, 0)), lax.lt(indices, limit))
+    inside = lax.bitwise_and(
+        lax.ge(indices, dtypes.scalar_like(indices, 0)), lax.lt(indices, limit)
+    )
     return lax.select(inside, indices, limit).astype(np.int32)
 
 
@@ -230,7 +232,7 @@ def _scatter_indices(position: Array, first_axis: int, axes: Ints, shape: Ints) 
     for axis in {*range(first_axis, position.ndim)} - {*axes}:
         batch_index = lax.broadcasted_iota(np.int32, position.shape, axis)
         index = index + batch_index * np.int32(strides[axis])
-    is_inside = lax.lt(position, lax.full_like(position, position_size))
+    is_inside = lax.lt(position, dtypes.scalar_like(position, position_size))
     index = lax.select(is_inside, index, lax.full_like(index, math.prod(shape[first_axis:])))
     return _collapse_from(index, first_axis, axes, 1)
 

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import index_dtype
+from jaxpool._kernels.dtypes import index_dtype, scalar_like
 from jaxpool._kernels.keys import min_or_max_key
 from jaxpool._kernels.positions import elements_per_window
 from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords
@@ -35,7 +35,7 @@ def select_by_sorting_network(
         counts = elements_per_window(window, "real", y.ndim, np.int32)
         target = slices.broadcast_like(position_of_rank(rank, counts), y)
     for position in possible_positions[1:]:
-        y = lax.select(lax.eq(target, lax.full_like(target, position)), values[position], y)
+        y = lax.select(lax.eq(target, scalar_like(target, position)), values[position], y)
     return y
 
 
@@ -102,5 +102,5 @@ def first_or_last_tied_tap(bit_words: BitWords, window: Window, take_last: bool)
             lower_bits = lax.bitwise_and(lax.bitwise_not(word), word - lax.full_like(word, 1))
             bit = lax.population_count(lower_bits)
         tap = bit.astype(dtype) + lax.full_like(chosen_tap, word_index * BITS_PER_WORD)
-        chosen_tap = lax.select(lax.ne(word, lax.full_like(word, 0)), tap, chosen_tap)
+        chosen_tap = lax.select(lax.ne(word, scalar_like(word, 0)), tap, chosen_tap)
     return chosen_tap

@@ -170,7 +170,7 @@ def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Reduction
         *others, last_chunk = chunks
         if overlap > 0:
             position = lax.broadcasted_iota(np.int32, last_chunk.shape, fold.axis)
-            is_new = lax.ge(position, lax.full_like(position, overlap))
+            is_new = lax.ge(position, dtypes.scalar_like(position, overlap))
             last_chunk = lax.select(is_new, last_chunk, lax.full_like(last_chunk, 0))
         return functools.reduce(lax.add, [chunk.astype(dtype) for chunk in (*others, last_chunk)])
 
@@ -283,7 +283,7 @@ def flat_index_of_extremum(
         start = lax.min(chosen_chunk.astype(np.int32) * np.int32(length), np.int32(size - length))
         shift = (first_fold.axis, size, start)
         flat_index = _flat_indices(chosen_chunk, axes, dtype, from_end, shift)
-        is_found = lax.ge(chosen_chunk, lax.full_like(chosen_chunk, 0))
+        is_found = lax.ge(chosen_chunk, dtypes.scalar_like(chosen_chunk, 0))
         return lax.select(is_found, flat_index, lax.full_like(flat_index, no_index))
 
     flat_index = _join_chunks(first_fold, index_in_chunks, x, _as_tie_keys(y, x.dtype), mask)

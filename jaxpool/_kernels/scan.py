@@ -32,6 +32,7 @@ from jaxpool._kernels.dtypes import (
     index_dtype,
     is_tied_with,
     reduction_identity,
+    scalar_like,
     to_comparison_dtype,
 )
 from jaxpool._kernels.positions import int32_iota
@@ -235,7 +236,7 @@ def running_select_with_index(
         previous = scan.shift(extrema, 1, fill)
         takes_over = challenger_wins(tie_zeros(value), tie_zeros(previous), kind, "first")
         for count in num_earlier:
-            is_entry = slices.broadcast_like(lax.eq(count, lax.full_like(count, 0)), takes_over)
+            is_entry = slices.broadcast_like(lax.eq(count, scalar_like(count, 0)), takes_over)
             takes_over = lax.bitwise_or(takes_over, is_entry)
     else:
         takes_over = is_tied_with(tie_zeros(value), tie_zeros(extrema))
@@ -297,7 +298,7 @@ def exponentially_decayed_sums(x: Array, log_level: Array, scan: Scan) -> Array:
         for other, other_level in shifted:
             # `Scan.shift` pads with level 0, which may be far above `log_level`: the minimum keeps exp finite.
             difference = subtract_equal_infinities(other_level, log_level)
-            total = total + other * lax.exp(lax.min(difference, lax.full_like(difference, 0)))
+            total = total + other * lax.exp(lax.min(difference, scalar_like(difference, 0)))
         return total
 
     return scan.run(add_decayed_shifted, 0, x, log_level)

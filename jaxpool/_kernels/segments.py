@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from jaxpool._kernels import slices
 from jaxpool._kernels.block_scan import reduce_then_scan
 from jaxpool._kernels.clamped import gather_along_axis
-from jaxpool._kernels.dtypes import all_true_across_vmap, is_float
+from jaxpool._kernels.dtypes import all_true_across_vmap, is_float, scalar_like
 from jaxpool._plan.scan import ScanPlan
 from jaxpool._plan.scatter import PartialSums, plan_partial_sums
 
@@ -211,7 +211,7 @@ def _output_rows_by_sampling(
 
     def assign_slots(segment_ids: Array) -> RowsAndOwners:
         bits = jnp.where(is_long, 32 - lax.clz(num_sampled * chunk_size // plan.rows - 1), 0)
-        num_partial = lax.shift_left(lax.full_like(bits, 1), bits) - 1
+        num_partial = lax.shift_left(scalar_like(bits, 1), bits) - 1
         ends = jnp.cumsum(num_partial)
         owners = jnp.searchsorted(ends, lax.iota(np.int32, plan.num_sums), side="right")
         # Two numbers in one gather.

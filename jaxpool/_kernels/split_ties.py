@@ -90,8 +90,8 @@ def tie_bits_of_tap_values(
 def is_tap_tied(bit_words: Sequence[Array], tap: int) -> Array:
     """Mask of the windows whose bit of `tap` is set, which means that the element at `tap` is tied."""
     word = bit_words[tap // BITS_PER_WORD]
-    bit = lax.bitwise_and(word, lax.full_like(word, 1 << (tap % BITS_PER_WORD)))
-    return lax.ne(bit, lax.full_like(word, 0))
+    bit = lax.bitwise_and(word, dtypes.scalar_like(word, 1 << (tap % BITS_PER_WORD)))
+    return lax.ne(bit, dtypes.scalar_like(word, 0))
 
 
 def divide_by_num_tied(total: Array, *num_tied: Array) -> Array:
@@ -99,7 +99,7 @@ def divide_by_num_tied(total: Array, *num_tied: Array) -> Array:
     if not num_tied:
         return total
     count = functools.reduce(lax.add, num_tied)
-    return total / lax.max(count, lax.full_like(count, 1)).astype(total.dtype)
+    return total / lax.max(count, dtypes.scalar_like(count, 1)).astype(total.dtype)
 
 
 def divide_among_tied_taps(total: Array, bit_words: Sequence[Array]) -> Array:

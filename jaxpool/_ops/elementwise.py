@@ -23,6 +23,7 @@ from jaxpool._kernels.dtypes import (
     is_16_bit_float,
     is_float,
     is_tied_with,
+    scalar_like,
     to_comparison_dtype,
 )
 from jaxpool._kernels.slices import where_or_zero
@@ -164,9 +165,9 @@ class Extremum(Op):
 
     def _wins(self, winners: BitWords, input_index: int) -> Array:
         if self.ties != "split":
-            return lax.eq(winners[0], lax.full_like(winners[0], input_index))
+            return lax.eq(winners[0], scalar_like(winners[0], input_index))
         if self._is_pair:
-            return lax.ne(winners[0], lax.full_like(winners[0], 2 - input_index))
+            return lax.ne(winners[0], scalar_like(winners[0], 2 - input_index))
         return is_tap_tied(winners, input_index)
 
     def _split_tied(self, total: Array, winners: BitWords) -> Array:
@@ -174,7 +175,7 @@ class Extremum(Op):
         if self.ties != "split":
             return total
         if self._is_pair:
-            is_tie = lax.eq(winners[0], lax.full_like(winners[0], 3))
+            is_tie = lax.eq(winners[0], scalar_like(winners[0], 3))
             return lax.select(is_tie, total * np.asarray(0.5, total.dtype), total)
         return divide_among_tied_taps(total, winners)
 

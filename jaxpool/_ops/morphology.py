@@ -23,6 +23,7 @@ from jaxpool._kernels.dtypes import (
     is_float,
     is_tied_with,
     reduction_identity,
+    scalar_like,
 )
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import (
@@ -165,7 +166,7 @@ class Morphology(Op):
             shift = jnp.asarray(tap - np.int32(i * BITS_PER_WORD)).astype(np.uint32)
             # 0 if the bit of the tap is in another word
             bit = lax.full_like(word, lax.shift_left(np.uint32(1), shift).astype(word.dtype))
-            masks.append(lax.ne(lax.bitwise_and(word, bit), lax.full_like(word, 0)))
+            masks.append(lax.ne(lax.bitwise_and(word, bit), scalar_like(word, 0)))
         return functools.reduce(lax.bitwise_or, masks)
 
     def linear(

@@ -21,7 +21,7 @@ def uniform_dtype(dtype: DType) -> DType:
 
 
 def _relu(x: Array) -> Array:
-    return lax.max(x, lax.full_like(x, 0))
+    return lax.max(x, dtypes.scalar_like(x, 0))
 
 
 @dataclasses.dataclass(frozen=True)

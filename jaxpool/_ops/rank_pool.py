@@ -26,6 +26,7 @@ from jaxpool._kernels.dtypes import (
     accumulator_dtype,
     index_dtype,
     is_float,
+    scalar_like,
     to_comparison_dtype,
     widen_to_8_bits,
 )
@@ -47,7 +48,7 @@ from jaxpool._plan.tuning import tuning_of
 def _from_keys(key: Array, dtype: DType, *, has_mask: bool) -> Array:
     """Convert sort keys to values. A window whose elements are all masked gives 0, because its key would be a NaN."""
     if has_mask and is_float(dtype):
-        has_no_elements = lax.eq(key, lax.full_like(key, keys.min_or_max_key(key.dtype, True)))
+        has_no_elements = lax.eq(key, scalar_like(key, keys.min_or_max_key(key.dtype, True)))
         key = lax.select(has_no_elements, lax.full_like(key, 0), key)
     return keys.from_zero_tied_sort_keys(key, dtype)
 
@@ -227,7 +228,7 @@ class LowerMedian(RankReduction):
 
     def _position(self, x: Array, mask: Array) -> Array:
         num_valid, count = self._count(lax.bitwise_and(mask, lax.eq(x, x))), self._count(mask)
-        middle = lax.max(num_valid - 1, lax.full_like(num_valid, 0)) // 2
+        middle = lax.max(num_valid - 1, scalar_like(num_valid, 0)) // 2
         if self.ignores_nan:
             return middle
         return lax.select(lax.eq(num_valid, count), middle, count - 1)  # NaNs sort last

@@ -21,6 +21,7 @@ from jaxpool._kernels.dtypes import (
     is_16_bit_float,
     is_float,
     reduction_identity,
+    scalar_like,
     to_comparison_dtype,
 )
 from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
@@ -124,7 +125,7 @@ class SegmentSelect(Op):
             return count_ties(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
         identity = comparison_dtype_identity(x.dtype, self.kind)
-        has_rows = lax.ne(extrema, lax.full_like(extrema, identity))
+        has_rows = lax.ne(extrema, scalar_like(extrema, identity))
         return lax.cond(total == jnp.sum(has_rows, dtype=np.uint32), ones, count_ties, bits, ids)
 
     def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
