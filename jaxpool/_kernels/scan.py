@@ -29,6 +29,7 @@ from jaxpool._kernels.dtypes import (
     challenger_wins,
     comparison_dtype_identity,
     from_comparison_dtype,
+    full_like,
     index_dtype,
     is_tied_with,
     reduction_identity,
@@ -146,7 +147,7 @@ def _running_max_or_min(
         for count in num_earlier:
             for i, (term, offset) in enumerate(zip(terms, offsets, strict=True)):
                 is_reached = _is_in_episode(count, offset, term)
-                terms[i] = lax.select(is_reached, term, lax.full_like(term, fill))
+                terms[i] = lax.select(is_reached, term, full_like(term, fill))
         return functools.reduce(lax.max if kind == "max" else lax.min, terms, x)
 
     return scan.run(join_extrema, fill, x, *num_earlier)
@@ -158,11 +159,11 @@ def _num_earlier_in_episode(scan: Scan, reset_mask: Array) -> Array:
     An episode begins where `reset_mask` is True. A reverse scan enters an episode at the episode's last element.
     """
     is_entry = scan.shift(reset_mask, 1, True) if scan.reverse else reset_mask
-    positions = lax.full_like(reset_mask, 0, np.int32)  # sharded as the mask
+    positions = full_like(reset_mask, 0, np.int32)  # sharded as the mask
     positions += lax.broadcasted_iota(np.int32, reset_mask.shape, scan.axis)
     max_index = max(reset_mask.shape[scan.axis] - 1, 0)
     origin = np.asarray(max_index if scan.reverse else 0, np.int32)
-    entries = lax.select(is_entry, positions, lax.full_like(positions, origin))
+    entries = lax.select(is_entry, positions, full_like(positions, origin))
     starts = _running_max_or_min(scan, entries, "min" if scan.reverse else "max", origin)
     return lax.sub(starts, positions) if scan.reverse else lax.sub(positions, starts)
 
@@ -189,7 +190,7 @@ def _scan_pairs(
 ) -> tuple[Array, Array]:
     """Running maximum or minimum and the position of the selected element, scanned together."""
     max_index = max(x.shape[scan.axis] - 1, 0)
-    position = lax.full_like(x, 0, index_dtype(max_index + 1))
+    position = full_like(x, 0, index_dtype(max_index + 1))
     position += lax.broadcasted_iota(position.dtype, x.shape, scan.axis)
     earlier_wins_ties = (ties == "first") != scan.reverse
 
@@ -242,9 +243,9 @@ def running_select_with_index(
         takes_over = is_tied_with(tie_zeros(value), tie_zeros(extrema))
     max_index = max(x.shape[scan.axis] - 1, 0)
     positions = lax.broadcasted_iota(index_dtype(max_index + 1), x.shape, scan.axis)
-    position = lax.full_like(takes_over, 0, positions.dtype) + positions  # sharded as x
+    position = full_like(takes_over, 0, positions.dtype) + positions  # sharded as x
     start = np.asarray(max_index if reverse else 0, position.dtype)
-    winners = lax.select(takes_over, position, lax.full_like(position, start))
+    winners = lax.select(takes_over, position, full_like(position, start))
     index = _running_max_or_min(scan, winners, "min" if reverse else "max", start)
     y = keys.from_sort_keys(extrema, dtype) if uses_keys else from_comparison_dtype(extrema, dtype)
     return y, index
@@ -282,7 +283,7 @@ def sum_over_runs(dy: Array, index: Array, scan: Scan) -> Array:
 
 def subtract_equal_infinities(a: Array, b: Array) -> Array:
     """`a - b`, or 0 where a equals b, including equal infinities."""
-    return lax.select(lax.eq(a, b), lax.full_like(a, 0), lax.sub(a, b))
+    return lax.select(lax.eq(a, b), full_like(a, 0), lax.sub(a, b))
 
 
 def exponentially_decayed_sums(x: Array, log_level: Array, scan: Scan) -> Array:

@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from jaxpool._kernels import slices
 from jaxpool._kernels.block_scan import reduce_then_scan
 from jaxpool._kernels.clamped import gather_along_axis
-from jaxpool._kernels.dtypes import all_true_across_vmap, is_float, scalar_like
+from jaxpool._kernels.dtypes import all_true_across_vmap, full_like, is_float, scalar_like
 from jaxpool._plan.scan import ScanPlan
 from jaxpool._plan.scatter import PartialSums, plan_partial_sums
 
@@ -192,7 +192,7 @@ def _num_sampled_rows(segment_ids: Array, num_segments: int, chunk_size: int) ->
     chunk = lax.iota(np.uint32, segment_ids.shape[0] // chunk_size)
     rows = chunk * chunk_size + (_multiplicative_hash(chunk) >> 16) % chunk_size
     sample = segment_ids.at[rows.astype(np.int32)].get(mode="promise_in_bounds")
-    return jax.ops.segment_sum(lax.full_like(sample, 1), sample, num_segments, mode="drop")
+    return jax.ops.segment_sum(full_like(sample, 1), sample, num_segments, mode="drop")
 
 
 def _output_rows_by_sampling(
@@ -225,7 +225,7 @@ def _output_rows_by_sampling(
         return output_rows, owners.astype(np.int32)
 
     def keep_ids(segment_ids: Array) -> RowsAndOwners:
-        return segment_ids, lax.full_like(segment_ids[: plan.num_sums], -1)
+        return segment_ids, full_like(segment_ids[: plan.num_sums], -1)
 
     all_short = all_true_across_vmap(jnp.logical_not(is_long))
     rows_and_owners: RowsAndOwners = lax.cond(all_short, keep_ids, assign_slots, segment_ids)

@@ -136,7 +136,7 @@ def is_centre_selected(
         tap: int | Array, views: Sequence[Array], pad_to_region: PadToRegion
     ) -> Array:
         if tap == centre_tap:
-            return lax.full_like(views[0], True, np.bool_)
+            return dtypes.full_like(views[0], True, np.bool_)
         if tap < centre_tap:
             wins = dtypes.challenger_wins(key, views[0], kind, ties)
         else:

@@ -16,7 +16,14 @@ from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, reduction_identity, scalar_like
+from jaxpool._kernels.dtypes import (
+    Kind,
+    Ties,
+    accumulator_dtype,
+    full_like,
+    reduction_identity,
+    scalar_like,
+)
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op, Residual
 from jaxpool._ops.ranged import apply_ranged
@@ -31,7 +38,7 @@ from jaxpool._plan.problem import Platform, barrier_of
 @functools.partial(jax.jit, static_argnums=2, inline=True)
 def fill_masked(x: Array, mask: Array, fill: ArrayLike) -> Array:
     """Return x where `mask` is True, the number `fill` elsewhere."""
-    return lax.select(slices.broadcast_like(mask, x), x, lax.full_like(x, fill))
+    return lax.select(slices.broadcast_like(mask, x), x, full_like(x, fill))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,7 @@ from jaxpool._kernels.dtypes import (
     comparison_dtype_identity,
     constant_in_comparison_dtype,
     from_comparison_dtype,
+    full_like,
     is_16_bit_float,
     is_float,
     reduction_identity,
@@ -66,7 +67,7 @@ class SegmentSelect(Op):
         reduce_fn = jax.ops.segment_max if is_max else jax.ops.segment_min
         y = self.segments.reduce(reduce_fn, comparable, ids)
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
-        y = (lax.max if is_max else lax.min)(y, lax.full_like(y, fill))
+        y = (lax.max if is_max else lax.min)(y, full_like(y, fill))
         if uses_keys:
             y = keys.from_sort_keys(y, accumulator_dtype(x.dtype))
         return y if keeps_dtype else from_comparison_dtype(y, x.dtype)
@@ -119,7 +120,7 @@ class SegmentSelect(Op):
             return self.segments.reduce(jax.ops.segment_sum, tied.astype(np.int32), ids)
 
         def ones(bits: Array, ids: Array) -> Array:
-            return lax.full_like(extrema, 1, np.int32)
+            return full_like(extrema, 1, np.int32)
 
         if not counts_ties_in_branch(platform, array_problem(x, platform).shape):
             return count_ties(bits, ids)
