@@ -6,6 +6,7 @@ import numpy as np
 from jax import Array, lax
 
 from jaxpool._kernels import slices
+from jaxpool._kernels.dtypes import scalar_like
 
 BITS_PER_BYTE = 8
 
@@ -59,6 +60,6 @@ def unpack_bits(packed_bytes: Array, size: int, axis: int) -> Array:
     parts = []
     for bit, (start, end) in enumerate(_bit_block_bounds(size)):
         block = lax.slice_in_dim(packed_bytes, 0, end - start, axis=axis)
-        masked_bytes = lax.bitwise_and(block, lax.full_like(block, 1 << bit))
-        parts.append(lax.ne(masked_bytes, lax.full_like(masked_bytes, 0)))
+        masked_bytes = lax.bitwise_and(block, scalar_like(block, 1 << bit))
+        parts.append(lax.ne(masked_bytes, scalar_like(masked_bytes, 0)))
     return lax.concatenate(parts, axis) if parts else packed_bytes.astype(np.bool_)

@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 
 from jaxpool._kernels import slices
 from jaxpool._kernels.clamped import gather_along_axis
+from jaxpool._kernels.dtypes import full_like
 from jaxpool._kernels.positions import IntArray, int32_iota
 from jaxpool._kernels.slices import materialise
 from jaxpool._plan.scan import ScanPlan
@@ -79,7 +80,7 @@ def reduce_then_scan(
     )
     steps = int32_iota(size)[:: -1 if reverse else 1]  # masks are constants, as in `clamped.py`
     steps_in_block = steps % np.int32(length)
-    filled = [] if fill is None else [lax.full_like(arrays[0], fill), *arrays[1:]]
+    filled = [] if fill is None else [full_like(arrays[0], fill), *arrays[1:]]
     shifted: list[Any] = []
     offsets: list[int | IntArray] = []
     for offset in range(1, length):

@@ -67,6 +67,11 @@ def full_like(x: Array, value: Any, dtype: DType | None = None) -> Array:
     return lax.broadcast(np.asarray(value, x.dtype if dtype is None else dtype), x.shape)
 
 
+def scalar_like(x: Array, value: Any) -> np.ndarray:
+    """`value` as a scalar of the dtype of x. Functions of `jax.lax` broadcast it in less Python than `full_like`."""
+    return np.asarray(value, x.dtype)
+
+
 def where(condition: Array, x: Array | float, y: Array | float) -> Array:
     """Select x where `condition` is True, else y, like `jnp.where`. Equal shapes take less Python to trace."""
     like = next(each for each in (x, y) if isinstance(each, Array))
@@ -77,7 +82,7 @@ def where(condition: Array, x: Array | float, y: Array | float) -> Array:
 
 def is_inf(x: Array) -> Array:
     """Mask of infinite elements, like `jnp.isinf` of a floating-point array, with less Python to trace."""
-    return lax.eq(lax.abs(x), full_like(x, np.inf))
+    return lax.eq(lax.abs(x), scalar_like(x, np.inf))
 
 
 def widen_to_8_bits(x: Array) -> Array:

@@ -21,8 +21,8 @@ _BITCAST_DTYPES = (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64)
 
 def _flip_bits_of_negatives(bits: Array) -> Array:
     """Convert float bits to integers in numeric order, or back: invert all bits except the sign of negative numbers."""
-    shift = dtypes.full_like(bits, 8 * bits.dtype.itemsize - 1)
-    mask = dtypes.full_like(bits, np.iinfo(bits.dtype).max)
+    shift = dtypes.scalar_like(bits, 8 * bits.dtype.itemsize - 1)
+    mask = dtypes.scalar_like(bits, np.iinfo(bits.dtype).max)
     return lax.bitwise_xor(bits, lax.bitwise_and(lax.shift_right_arithmetic(bits, shift), mask))
 
 
@@ -48,9 +48,9 @@ def to_sort_keys(x: Array, nan_position: NaNPosition, float_dtype: DType | None 
         x, float_dtype = float_bits(x), x.dtype
     info = np.iinfo(x.dtype)
     infinity = np.asarray(np.inf).astype(float_dtype).view(x.dtype)
-    magnitude = lax.bitwise_and(x, dtypes.full_like(x, info.max))
+    magnitude = lax.bitwise_and(x, dtypes.scalar_like(x, info.max))
     nan_key = dtypes.full_like(x, info.max if nan_position == "greatest" else info.min)
-    is_nan = lax.gt(magnitude, dtypes.full_like(x, infinity))
+    is_nan = lax.gt(magnitude, dtypes.scalar_like(x, infinity))
     return lax.select(is_nan, nan_key, _flip_bits_of_negatives(x))
 
 
@@ -87,8 +87,8 @@ def from_zero_tied_sort_keys(sort_keys: Array, dtype: DType) -> Array:
 
 def _convert_sign_magnitude(bits: Array) -> Array:
     """Convert sign-magnitude bits to integers in numeric order, or back; -0 becomes +0."""
-    lowest = dtypes.full_like(bits, jnp.iinfo(bits.dtype).min)
-    return lax.select(lax.lt(bits, dtypes.full_like(bits, 0)), lowest - bits, bits)
+    lowest = dtypes.scalar_like(bits, jnp.iinfo(bits.dtype).min)
+    return lax.select(lax.lt(bits, dtypes.scalar_like(bits, 0)), lax.sub(lowest, bits), bits)
 
 
 def min_or_max_key(dtype: DType, is_max: bool) -> np.ndarray:
@@ -101,7 +101,7 @@ def tie_zero_keys(sort_keys: Array, dtype: DType) -> Array:
     """Map the sort keys of -0 and +0 to one key, and preserve the order of all other keys."""
     if not dtypes.is_float(dtype):
         return sort_keys
-    shift = dtypes.full_like(sort_keys, 8 * sort_keys.dtype.itemsize - 1)
+    shift = dtypes.scalar_like(sort_keys, 8 * sort_keys.dtype.itemsize - 1)
     return lax.sub(sort_keys, lax.shift_right_arithmetic(sort_keys, shift))
 
 

@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 from jaxpool._geometry.window import AdaptiveAxis, AdaptiveWindow
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import TieOrder, is_float
+from jaxpool._kernels.dtypes import TieOrder, is_float, scalar_like
 from jaxpool._kernels.positions import (
     IntArray,
     flat_position_of_tap,
@@ -161,7 +161,7 @@ def tap_of_max(patches: Array, y: Array, window: AdaptiveWindow, ties: TieOrder)
 
     def first_or_last_tap(take_last: bool) -> Array:
         index = lax.squeeze(reducing.first_tied_flat_index(tied, axes, take_last, False), axes)
-        return lax.full_like(index, window.size - 1) - index if take_last else index
+        return lax.sub(scalar_like(index, window.size - 1), index) if take_last else index
 
     if ties != "last_nan" or not is_float(y.dtype):
         return first_or_last_tap(ties == "last")

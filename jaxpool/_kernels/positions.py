@@ -98,7 +98,7 @@ def flat_position_of_tap(
     to `flat_tap`.
     """
     taps, unit = unravel_index(flat_tap.astype(np.int32), window.window_shape), 1
-    position = lax.full_like(taps[0], 0)
+    position = dtypes.full_like(taps[0], 0)
     for dim, tap, start in reversed([*zip(window.dims, taps, starts, strict=True)]):
         position = position + (start + tap * np.int32(dim.dilation)) * np.int32(unit)
         unit *= dim.size
@@ -119,8 +119,10 @@ def indices_to_positions(indices: Array, num_positions: int) -> Array:
     indices = lax.optimization_barrier(indices)
     if jnp.dtype(indices.dtype).itemsize < 4:
         indices = indices.astype(np.int32)
-    limit = lax.full_like(indices, num_positions)
-    inside = lax.bitwise_and(lax.ge(indices, lax.full_like(indices, 0)), lax.lt(indices, limit))
+    limit = dtypes.full_like(indices, num_positions)
+    inside = lax.bitwise_and(
+        lax.ge(indices, dtypes.scalar_like(indices, 0)), lax.lt(indices, limit)
+    )
     return lax.select(inside, indices, limit).astype(np.int32)
 
 
@@ -197,7 +199,7 @@ def drop_overwritten_positions(
         return position
     number = _element_numbers(position.shape, axes)
     is_last = lax.eq(gather(scatter(number, position, axes, sizes), position, axes), number)
-    return lax.select(is_last, position, lax.full_like(position, math.prod(sizes)))
+    return lax.select(is_last, position, dtypes.full_like(position, math.prod(sizes)))
 
 
 def _pooled_axes_permutation(ndim: int, axes: Ints) -> list[int]:
@@ -221,17 +223,17 @@ def _scatter_indices(position: Array, first_axis: int, axes: Ints, shape: Ints) 
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     # A position along axes that are adjacent in memory needs no division.
     first_run, *later_runs = group_axes(axes, lambda run: run[-1] == run[-2] + 1)
-    index, quotient = lax.full_like(position, 0), position
+    index, quotient = dtypes.full_like(position, 0), position
     for run in reversed(later_runs):
-        run_size = lax.full_like(quotient, math.prod(shape[axis] for axis in run))
+        run_size = dtypes.scalar_like(quotient, math.prod(shape[axis] for axis in run))
         index = index + lax.rem(quotient, run_size) * np.int32(strides[run[-1]])
         quotient = lax.div(quotient, run_size)
     index = index + quotient * np.int32(strides[first_run[-1]])
     for axis in {*range(first_axis, position.ndim)} - {*axes}:
         batch_index = lax.broadcasted_iota(np.int32, position.shape, axis)
         index = index + batch_index * np.int32(strides[axis])
-    is_inside = lax.lt(position, lax.full_like(position, position_size))
-    index = lax.select(is_inside, index, lax.full_like(index, math.prod(shape[first_axis:])))
+    is_inside = lax.lt(position, dtypes.scalar_like(position, position_size))
+    index = lax.select(is_inside, index, dtypes.full_like(index, math.prod(shape[first_axis:])))
     return _collapse_from(index, first_axis, axes, 1)
 
 
@@ -277,7 +279,9 @@ def scatter_last_wins_flat(y: Array, position: Array, axes: Ints, sizes: Ints) -
         mode=_DROP,
     )
     last = last_number.reshape(shape).astype(np.int32) - np.int32(1)
-    return gather_in_order(y, lax.select(last < 0, lax.full_like(last, num_elements), last), axes)
+    return gather_in_order(
+        y, lax.select(last < 0, dtypes.full_like(last, num_elements), last), axes
+    )
 
 
 def gather_in_order(x: Array, position: Array, axes: Ints) -> Array:

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import index_dtype
+from jaxpool._kernels.dtypes import full_like, index_dtype, scalar_like
 from jaxpool._kernels.keys import min_or_max_key
 from jaxpool._kernels.positions import elements_per_window
 from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords
@@ -35,7 +35,7 @@ def select_by_sorting_network(
         counts = elements_per_window(window, "real", y.ndim, np.int32)
         target = slices.broadcast_like(position_of_rank(rank, counts), y)
     for position in possible_positions[1:]:
-        y = lax.select(lax.eq(target, lax.full_like(target, position)), values[position], y)
+        y = lax.select(lax.eq(target, scalar_like(target, position)), values[position], y)
     return y
 
 
@@ -53,10 +53,10 @@ def pad_around_median(
     num_included = functools.reduce(lax.add, [each.astype(dtype) for each in included_masks])
     position = lax.full_like(num_included, position_of_rank(median_rank, len(value_per_tap)))
     num_below = position - position_of_rank(median_rank, num_included)
-    num_excluded, values = lax.full_like(num_included, 0), []
+    num_excluded, values = full_like(num_included, 0), []
     for x, mask in zip(value_per_tap, included_masks, strict=True):
         low, high = (
-            lax.full_like(num_included, min_or_max_key(x.dtype, is_max), x.dtype)
+            full_like(num_included, min_or_max_key(x.dtype, is_max), x.dtype)
             for is_max in (False, True)
         )
         fill = lax.select(lax.lt(num_excluded, num_below), low, high)
@@ -78,7 +78,7 @@ def key_of_rank(count_smaller: Callable[[Array], Array], like: Array, rank: Arra
         is_reached = lax.le(count_smaller(candidate), rank)
         return lax.select(is_reached, candidate, lower_bound)
 
-    lowest = lax.full_like(like, info.min)
+    lowest = full_like(like, info.min)
     return lax.fori_loop(np.int32(0), np.int32(info.bits), search_one_bit, lowest)
 
 
@@ -94,13 +94,13 @@ def key_of_rank_over_axes(key: Array, axes: tuple[int, ...], rank: Array) -> Arr
 def first_or_last_tied_tap(bit_words: BitWords, window: Window, take_last: bool) -> Array:
     """Flat tap of the first bit that is set in the words of each window, or of the last bit with `take_last`."""
     dtype = index_dtype(window.size)
-    chosen_tap = lax.full_like(bit_words[0], 0, dtype)
+    chosen_tap = full_like(bit_words[0], 0, dtype)
     for word_index, word in list(enumerate(bit_words))[:: 1 if take_last else -1]:
         if take_last:
-            bit = lax.full_like(word, jnp.iinfo(word.dtype).bits - 1) - lax.clz(word)
+            bit = lax.sub(scalar_like(word, jnp.iinfo(word.dtype).bits - 1), lax.clz(word))
         else:
-            lower_bits = lax.bitwise_and(lax.bitwise_not(word), word - lax.full_like(word, 1))
+            lower_bits = lax.bitwise_and(lax.bitwise_not(word), lax.sub(word, scalar_like(word, 1)))
             bit = lax.population_count(lower_bits)
-        tap = bit.astype(dtype) + lax.full_like(chosen_tap, word_index * BITS_PER_WORD)
-        chosen_tap = lax.select(lax.ne(word, lax.full_like(word, 0)), tap, chosen_tap)
+        tap = lax.add(bit.astype(dtype), scalar_like(chosen_tap, word_index * BITS_PER_WORD))
+        chosen_tap = lax.select(lax.ne(word, scalar_like(word, 0)), tap, chosen_tap)
     return chosen_tap

@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices, sums
-from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, index_dtype
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, full_like, index_dtype
 from jaxpool._kernels.rank import key_of_rank
 from jaxpool._kernels.split_ties import divide_by_num_tied
 
@@ -167,11 +167,11 @@ class TapLoop:
                 blocks = [self._slice_block(y, np.int32(0), starts, sizes) for y in ys]
                 t = term_at_tap(tap, *blocks, *planes)
                 if has_surplus_rows:
-                    t = lax.select(tap < np.int32(self.window.size), t, lax.full_like(t, 0))
+                    t = lax.select(tap < np.int32(self.window.size), t, full_like(t, 0))
                 return (state[0] + t,)
 
             origin = [np.int32(0)] * len(dims)
-            zeros = lax.full_like(self._slice_block(ys[0], np.int32(0), origin, sizes), 0, dtype)
+            zeros = full_like(self._slice_block(ys[0], np.int32(0), origin, sizes), 0, dtype)
             state = match_varying_mesh_axes([zeros], *ys, *planes)
             return self._loop_over_rows(add_term_of_row, state, table)[0]
 
@@ -223,7 +223,7 @@ def key_of_rank_in_windows(
         def add_if_smaller(state: State, _: Array, blocks: Sequence[Array]) -> State:
             return (state[0] + lax.lt(blocks[0], candidate).astype(dtype),)
 
-        zeros = [lax.full_like(candidate, 0, dtype)]
+        zeros = [full_like(candidate, 0, dtype)]
         return taps_loop.fold_over_taps(add_if_smaller, zeros, [planes], key.shape)[0]
 
     (like,) = match_varying_mesh_axes([taps_loop.collapse_output(y)], planes)
@@ -275,7 +275,7 @@ class Selection:
             selected = self._selection_mask(tap, window_arrays, blocks[:num_planes])
             return tuple(update_state(state, tap, selected, *blocks[num_planes:]))
 
-        zeros = [lax.full_like(window_arrays[0], 0, dtype) for dtype in dtypes]
+        zeros = [full_like(window_arrays[0], 0, dtype) for dtype in dtypes]
         planes = [*self.input_planes, *extra_planes]
         results = self.taps_loop.fold_over_taps(
             update_from_blocks, zeros, planes, shape, *window_arrays, *other_arrays

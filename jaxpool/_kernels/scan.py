@@ -29,9 +29,11 @@ from jaxpool._kernels.dtypes import (
     challenger_wins,
     comparison_dtype_identity,
     from_comparison_dtype,
+    full_like,
     index_dtype,
     is_tied_with,
     reduction_identity,
+    scalar_like,
     to_comparison_dtype,
 )
 from jaxpool._kernels.positions import int32_iota
@@ -145,7 +147,7 @@ def _running_max_or_min(
         for count in num_earlier:
             for i, (term, offset) in enumerate(zip(terms, offsets, strict=True)):
                 is_reached = _is_in_episode(count, offset, term)
-                terms[i] = lax.select(is_reached, term, lax.full_like(term, fill))
+                terms[i] = lax.select(is_reached, term, full_like(term, fill))
         return functools.reduce(lax.max if kind == "max" else lax.min, terms, x)
 
     return scan.run(join_extrema, fill, x, *num_earlier)
@@ -157,11 +159,11 @@ def _num_earlier_in_episode(scan: Scan, reset_mask: Array) -> Array:
     An episode begins where `reset_mask` is True. A reverse scan enters an episode at the episode's last element.
     """
     is_entry = scan.shift(reset_mask, 1, True) if scan.reverse else reset_mask
-    positions = lax.full_like(reset_mask, 0, np.int32)  # sharded as the mask
+    positions = full_like(reset_mask, 0, np.int32)  # sharded as the mask
     positions += lax.broadcasted_iota(np.int32, reset_mask.shape, scan.axis)
     max_index = max(reset_mask.shape[scan.axis] - 1, 0)
     origin = np.asarray(max_index if scan.reverse else 0, np.int32)
-    entries = lax.select(is_entry, positions, lax.full_like(positions, origin))
+    entries = lax.select(is_entry, positions, full_like(positions, origin))
     starts = _running_max_or_min(scan, entries, "min" if scan.reverse else "max", origin)
     return lax.sub(starts, positions) if scan.reverse else lax.sub(positions, starts)
 
@@ -188,7 +190,7 @@ def _scan_pairs(
 ) -> tuple[Array, Array]:
     """Running maximum or minimum and the position of the selected element, scanned together."""
     max_index = max(x.shape[scan.axis] - 1, 0)
-    position = lax.full_like(x, 0, index_dtype(max_index + 1))
+    position = full_like(x, 0, index_dtype(max_index + 1))
     position += lax.broadcasted_iota(position.dtype, x.shape, scan.axis)
     earlier_wins_ties = (ties == "first") != scan.reverse
 
@@ -235,15 +237,15 @@ def running_select_with_index(
         previous = scan.shift(extrema, 1, fill)
         takes_over = challenger_wins(tie_zeros(value), tie_zeros(previous), kind, "first")
         for count in num_earlier:
-            is_entry = slices.broadcast_like(lax.eq(count, lax.full_like(count, 0)), takes_over)
+            is_entry = slices.broadcast_like(lax.eq(count, scalar_like(count, 0)), takes_over)
             takes_over = lax.bitwise_or(takes_over, is_entry)
     else:
         takes_over = is_tied_with(tie_zeros(value), tie_zeros(extrema))
     max_index = max(x.shape[scan.axis] - 1, 0)
     positions = lax.broadcasted_iota(index_dtype(max_index + 1), x.shape, scan.axis)
-    position = lax.full_like(takes_over, 0, positions.dtype) + positions  # sharded as x
+    position = full_like(takes_over, 0, positions.dtype) + positions  # sharded as x
     start = np.asarray(max_index if reverse else 0, position.dtype)
-    winners = lax.select(takes_over, position, lax.full_like(position, start))
+    winners = lax.select(takes_over, position, full_like(position, start))
     index = _running_max_or_min(scan, winners, "min" if reverse else "max", start)
     y = keys.from_sort_keys(extrema, dtype) if uses_keys else from_comparison_dtype(extrema, dtype)
     return y, index
@@ -281,7 +283,7 @@ def sum_over_runs(dy: Array, index: Array, scan: Scan) -> Array:
 
 def subtract_equal_infinities(a: Array, b: Array) -> Array:
     """`a - b`, or 0 where a equals b, including equal infinities."""
-    return lax.select(lax.eq(a, b), lax.full_like(a, 0), lax.sub(a, b))
+    return lax.select(lax.eq(a, b), full_like(a, 0), lax.sub(a, b))
 
 
 def exponentially_decayed_sums(x: Array, log_level: Array, scan: Scan) -> Array:
@@ -297,7 +299,7 @@ def exponentially_decayed_sums(x: Array, log_level: Array, scan: Scan) -> Array:
         for other, other_level in shifted:
             # `Scan.shift` pads with level 0, which may be far above `log_level`: the minimum keeps exp finite.
             difference = subtract_equal_infinities(other_level, log_level)
-            total = total + other * lax.exp(lax.min(difference, lax.full_like(difference, 0)))
+            total = total + other * lax.exp(lax.min(difference, scalar_like(difference, 0)))
         return total
 
     return scan.run(add_decayed_shifted, 0, x, log_level)

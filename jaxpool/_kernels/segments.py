@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from jaxpool._kernels import slices
 from jaxpool._kernels.block_scan import reduce_then_scan
 from jaxpool._kernels.clamped import gather_along_axis
-from jaxpool._kernels.dtypes import all_true_across_vmap, is_float
+from jaxpool._kernels.dtypes import all_true_across_vmap, full_like, is_float, scalar_like
 from jaxpool._plan.scan import ScanPlan
 from jaxpool._plan.scatter import PartialSums, plan_partial_sums
 
@@ -192,7 +192,7 @@ def _num_sampled_rows(segment_ids: Array, num_segments: int, chunk_size: int) ->
     chunk = lax.iota(np.uint32, segment_ids.shape[0] // chunk_size)
     rows = chunk * chunk_size + (_multiplicative_hash(chunk) >> 16) % chunk_size
     sample = segment_ids.at[rows.astype(np.int32)].get(mode="promise_in_bounds")
-    return jax.ops.segment_sum(lax.full_like(sample, 1), sample, num_segments, mode="drop")
+    return jax.ops.segment_sum(full_like(sample, 1), sample, num_segments, mode="drop")
 
 
 def _output_rows_by_sampling(
@@ -211,7 +211,7 @@ def _output_rows_by_sampling(
 
     def assign_slots(segment_ids: Array) -> RowsAndOwners:
         bits = jnp.where(is_long, 32 - lax.clz(num_sampled * chunk_size // plan.rows - 1), 0)
-        num_partial = lax.shift_left(lax.full_like(bits, 1), bits) - 1
+        num_partial = lax.shift_left(scalar_like(bits, 1), bits) - 1
         ends = jnp.cumsum(num_partial)
         owners = jnp.searchsorted(ends, lax.iota(np.int32, plan.num_sums), side="right")
         # Two numbers in one gather.
@@ -225,7 +225,7 @@ def _output_rows_by_sampling(
         return output_rows, owners.astype(np.int32)
 
     def keep_ids(segment_ids: Array) -> RowsAndOwners:
-        return segment_ids, lax.full_like(segment_ids[: plan.num_sums], -1)
+        return segment_ids, full_like(segment_ids[: plan.num_sums], -1)
 
     all_short = all_true_across_vmap(jnp.logical_not(is_long))
     rows_and_owners: RowsAndOwners = lax.cond(all_short, keep_ids, assign_slots, segment_ids)

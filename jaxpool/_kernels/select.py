@@ -136,7 +136,7 @@ def is_centre_selected(
         tap: int | Array, views: Sequence[Array], pad_to_region: PadToRegion
     ) -> Array:
         if tap == centre_tap:
-            return lax.full_like(views[0], True, np.bool_)
+            return dtypes.full_like(views[0], True, np.bool_)
         if tap < centre_tap:
             wins = dtypes.challenger_wins(key, views[0], kind, ties)
         else:
@@ -158,11 +158,11 @@ def _is_piece_selected(piece_start: int | Array, index: Array, step: Step) -> Ar
     previous = [start for start in step.piece_starts if start < piece_start]
     first = previous[-1] + step.piece_taps if previous else 0
     if end == first + 1:
-        return lax.eq(index, dtypes.full_like(index, first))
-    is_after = lax.ge(index, dtypes.full_like(index, first))
+        return lax.eq(index, dtypes.scalar_like(index, first))
+    is_after = lax.ge(index, dtypes.scalar_like(index, first))
     if end == step.num_flat_taps:
         return is_after
-    is_before = lax.lt(index, dtypes.full_like(index, end))
+    is_before = lax.lt(index, dtypes.scalar_like(index, end))
     return is_before if first == 0 else lax.bitwise_and(is_after, is_before)
 
 

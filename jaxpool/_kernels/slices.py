@@ -23,7 +23,7 @@ from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.clamped import T
-from jaxpool._kernels.dtypes import cast, full_like, widen_to_8_bits
+from jaxpool._kernels.dtypes import cast, full_like, scalar_like, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind
 
 Ints = Sequence[int]
@@ -99,7 +99,7 @@ def where_or_zero(where: Array, x: Array) -> Array:
 
 def is_tap_chosen(tap: ArrayLike, chosen_tap: Array) -> Array:
     """Mask of the elements of `chosen_tap` that equal the scalar `tap`, which may be traced."""
-    return lax.eq(chosen_tap, lax.broadcast(jnp.asarray(tap, chosen_tap.dtype), chosen_tap.shape))
+    return lax.eq(chosen_tap, jnp.asarray(tap, chosen_tap.dtype))
 
 
 def concatenate(parts: Sequence[Array], axis: int) -> Array:
@@ -242,7 +242,7 @@ def unravel_index(flat_index: Array, sizes: Ints) -> list[Array]:
     """Index along each axis from a row-major flat index in an array of `sizes`, like `jnp.unravel_index`."""
     indices: list[Array] = []
     for size in reversed(sizes):
-        divisor = full_like(flat_index, size)
+        divisor = scalar_like(flat_index, size)
         indices.insert(0, lax.rem(flat_index, divisor))
         flat_index = lax.div(flat_index, divisor)
     return indices

@@ -74,10 +74,10 @@ def tie_bits_of_tap_values(
     words = []
     for first_tap in range(0, window.size, BITS_PER_WORD):
         dtype = dtypes.index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap))
-        word = lax.full_like(y, 0, dtype)
+        word = dtypes.full_like(y, 0, dtype)
         for value, tap in zip(value_per_tap, flat_taps, strict=True):
             if first_tap <= tap < first_tap + BITS_PER_WORD:
-                bit = lax.full_like(word, 1 << (tap - first_tap))
+                bit = dtypes.full_like(word, 1 << (tap - first_tap))
                 bit = slices.where_or_zero(is_tied_with(value, y), bit)
                 word = lax.bitwise_or(word, bit)
         words.append(word)
@@ -90,8 +90,8 @@ def tie_bits_of_tap_values(
 def is_tap_tied(bit_words: Sequence[Array], tap: int) -> Array:
     """Mask of the windows whose bit of `tap` is set, which means that the element at `tap` is tied."""
     word = bit_words[tap // BITS_PER_WORD]
-    bit = lax.bitwise_and(word, lax.full_like(word, 1 << (tap % BITS_PER_WORD)))
-    return lax.ne(bit, lax.full_like(word, 0))
+    bit = lax.bitwise_and(word, dtypes.scalar_like(word, 1 << (tap % BITS_PER_WORD)))
+    return lax.ne(bit, dtypes.scalar_like(word, 0))
 
 
 def divide_by_num_tied(total: Array, *num_tied: Array) -> Array:
@@ -99,7 +99,7 @@ def divide_by_num_tied(total: Array, *num_tied: Array) -> Array:
     if not num_tied:
         return total
     count = functools.reduce(lax.add, num_tied)
-    return total / lax.max(count, lax.full_like(count, 1)).astype(total.dtype)
+    return total / lax.max(count, dtypes.scalar_like(count, 1)).astype(total.dtype)
 
 
 def divide_among_tied_taps(total: Array, bit_words: Sequence[Array]) -> Array:
@@ -185,7 +185,7 @@ def _sums_over_ties(
 def _where_weights(x: Array, where: Array | None, dtype: DType) -> Array:
     """Weights in the shape of x: 1 where the mask `where` is True or None, 0 where the mask is False."""
     if where is None:
-        return lax.full_like(x, 1, dtype)
+        return dtypes.full_like(x, 1, dtype)
     return jnp.broadcast_to(where, x.shape).astype(dtype)
 
 

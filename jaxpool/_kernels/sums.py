@@ -22,7 +22,7 @@ from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._kernels import slices
 from jaxpool._kernels.cpu import tables
-from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, full_like, where
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, full_like, scalar_like, where
 from jaxpool._kernels.passes import PadToRegion, Source, run_pass
 from jaxpool._kernels.reduce_window import (
     reduce_window_extremum,
@@ -230,6 +230,6 @@ def tap_inside_mask(window: Window, flat_tap: Array, ndim: int) -> Array:
         i = lax.broadcasted_iota(np.int32, shape, dim.axis)
         first = lax.sub(lax.mul(tap, np.int32(dim.dilation)), np.int32(dim.low))
         # A negative position becomes a large number.
-        position = lax.add(lax.mul(i, full_like(i, dim.stride)), first).astype(np.uint32)
-        masks.append(lax.lt(position, full_like(position, dim.size)))
+        position = lax.add(lax.mul(i, scalar_like(i, dim.stride)), first).astype(np.uint32)
+        masks.append(lax.lt(position, scalar_like(position, dim.size)))
     return functools.reduce(lax.bitwise_and, masks)

@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, scalar_like
 from jaxpool._kernels.passes import REFLECTED, PadToRegion, Source, run_pass
 from jaxpool._kernels.slices import add_terms, materialise
 from jaxpool._ops.op import Op, problem_of
@@ -71,7 +71,7 @@ def _weighted_sums(window: Window, platform: Platform, transposed: bool, x: Arra
 
     def term(tap: int, parts: Sequence[Array], pad_to_region: PadToRegion) -> Array:
         wide = cast(parts[0], sum_dtype)
-        return pad_to_region(wide * lax.full_like(wide, weights[tap]), fill=0)
+        return pad_to_region(lax.mul(wide, scalar_like(wide, weights[tap])), fill=0)
 
     fill, phases = (0, step.transposed_phases) if transposed else (REFLECTED, step.phases)
     layout = blur_layout(problem, is_transposed=transposed)

@@ -21,6 +21,7 @@ from jaxpool._kernels.dtypes import (
     accumulator_dtype,
     comparison_dtype_identity,
     from_comparison_dtype,
+    full_like,
     index_dtype,
     is_tied_with,
     to_comparison_dtype,
@@ -117,7 +118,7 @@ class BoxMax(Op):
 
         def add(total: Array, inside: Array, position: Array, *values: Array) -> Array:
             *summands, value, y = values
-            term = summands[0] if summands else lax.full_like(total, 1)
+            term = summands[0] if summands else full_like(total, 1)
             return total + jnp.where(inside & is_tied_with(value, y), term, 0)
 
         zero = np.zeros((), xs[0].dtype if xs else accumulator_dtype(x.dtype))

@@ -10,7 +10,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import scan
-from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast
+from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast, scalar_like
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op, Residual, array_problem
 from jaxpool._plan.problem import Platform
@@ -72,7 +72,7 @@ class ShiftedExp(Op):
         return lax.exp(scan.subtract_equal_infinities(x, largest))
 
     def linear(self, platform: Platform, residual: tuple[Array], x_dot: Array) -> Array:
-        return jnp.where(lax.eq(residual[0], lax.full_like(residual[0], 0)), 0, residual[0] * x_dot)
+        return jnp.where(lax.eq(residual[0], scalar_like(residual[0], 0)), 0, residual[0] * x_dot)
 
     def transpose(self, platform: Platform, residual: tuple[Array], dy: Array) -> tuple[Array]:
         return (self.linear(platform, residual, dy),)

@@ -19,10 +19,12 @@ from jaxpool._kernels.dtypes import (
     cast,
     challenger_wins,
     from_comparison_dtype,
+    full_like,
     index_dtype,
     is_16_bit_float,
     is_float,
     is_tied_with,
+    scalar_like,
     to_comparison_dtype,
 )
 from jaxpool._kernels.slices import where_or_zero
@@ -131,16 +133,16 @@ class Extremum(Op):
             a, b = xs
             a_wins = _wins_or_ties(a, b, self.kind, self.nan_order)
             b_wins = _wins_or_ties(b, a, self.kind, self.nan_order)
-            only_a, only_b, both = (lax.full_like(a_wins, 1 + code, np.uint8) for code in range(3))
+            only_a, only_b, both = (full_like(a_wins, 1 + code, np.uint8) for code in range(3))
             winner_code = lax.select(a_wins, lax.select(b_wins, both, only_a), only_b)
             return lax.select(a_wins, a, b), (winner_code,)
         if self.ties == "split":
             return self._extremum_and_bits(xs)
-        best, index = xs[0], lax.full_like(xs[0], 0, index_dtype(len(xs)))
+        best, index = xs[0], full_like(xs[0], 0, index_dtype(len(xs)))
         for i, x in enumerate(xs[1:], 1):
             wins = _beats(x, best, self.kind, self.ties, self.nan_order)
             best = lax.select(wins, x, best)
-            index = lax.select(wins, lax.full_like(index, i), index)
+            index = lax.select(wins, full_like(index, i), index)
         return best, (index,)
 
     def _extremum_and_bits(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
@@ -150,23 +152,23 @@ class Extremum(Op):
         """
         best = xs[0]
         sizes = [min(BITS_PER_WORD, len(xs) - first) for first in range(0, len(xs), BITS_PER_WORD)]
-        zeros = [lax.full_like(best, 0, index_dtype(1 << size)) for size in sizes]
-        words = [lax.full_like(zero, int(not word)) for word, zero in enumerate(zeros)]
+        zeros = [full_like(best, 0, index_dtype(1 << size)) for size in sizes]
+        words = [full_like(zero, int(not word)) for word, zero in enumerate(zeros)]
         for i, x in enumerate(xs[1:], 1):
             wins = _beats(x, best, self.kind, "first", self.nan_order)
             ties = is_tied_with(to_comparison_dtype(x), to_comparison_dtype(best))
             words = [lax.select(wins, zero, word) for word, zero in zip(words, zeros, strict=True)]
             word = words[i // BITS_PER_WORD]
-            bit = lax.full_like(word, 1 << (i % BITS_PER_WORD))
+            bit = scalar_like(word, 1 << (i % BITS_PER_WORD))
             words[i // BITS_PER_WORD] = lax.select(wins | ties, lax.bitwise_or(word, bit), word)
             best = lax.select(wins, x, best)
         return best, tuple(words)
 
     def _wins(self, winners: BitWords, input_index: int) -> Array:
         if self.ties != "split":
-            return lax.eq(winners[0], lax.full_like(winners[0], input_index))
+            return lax.eq(winners[0], scalar_like(winners[0], input_index))
         if self._is_pair:
-            return lax.ne(winners[0], lax.full_like(winners[0], 2 - input_index))
+            return lax.ne(winners[0], scalar_like(winners[0], 2 - input_index))
         return is_tap_tied(winners, input_index)
 
     def _split_tied(self, total: Array, winners: BitWords) -> Array:
@@ -174,7 +176,7 @@ class Extremum(Op):
         if self.ties != "split":
             return total
         if self._is_pair:
-            is_tie = lax.eq(winners[0], lax.full_like(winners[0], 3))
+            is_tie = lax.eq(winners[0], scalar_like(winners[0], 3))
             return lax.select(is_tie, total * np.asarray(0.5, total.dtype), total)
         return divide_among_tied_taps(total, winners)
 
@@ -189,7 +191,7 @@ class Extremum(Op):
 
     def transpose(self, platform: Platform, winners: BitWords, dy: Array) -> tuple[Array, ...]:
         share = self._split_tied(dy.astype(accumulator_dtype(dy.dtype)), winners)
-        zeros = lax.full_like(share, 0)
+        zeros = full_like(share, 0)
         return tuple(
             self._sum_broadcast_axes(lax.select(self._wins(winners, i), share, zeros), i)
             for i in range(len(self.shapes))

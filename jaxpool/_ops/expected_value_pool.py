@@ -7,7 +7,7 @@ from jax import Array, lax
 
 from jaxpool._geometry.window import replace_sizes
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import is_inf, where
+from jaxpool._kernels.dtypes import is_inf, scalar_like, where
 from jaxpool._ops.op import Arrays
 from jaxpool._ops.range_status import (
     ALL_ZERO,
@@ -34,7 +34,7 @@ class ExpectedValuePool(RangeCheckedOp):
     def _weights(self, x: Array) -> tuple[Array, Array, Array]:
         """Return x, the derivative (1 or 0) of the weight max(x, 0), and the weight."""
         wide_x = widen_elements(x, self.window)
-        return wide_x, (wide_x > 0).astype(wide_x.dtype), lax.max(wide_x, lax.full_like(wide_x, 0))
+        return wide_x, (wide_x > 0).astype(wide_x.dtype), lax.max(wide_x, scalar_like(wide_x, 0))
 
     def direct_y(self, x: Array) -> tuple[Array, Array]:
         weight = self._weights(x)[2]
@@ -130,7 +130,7 @@ class ExpectedValuePool(RangeCheckedOp):
         weight = self._weights(x)[2]
         maximum, total, mean = self._scaled_sums(weight)
         num_inf = self.sum_over(is_inf(weight).astype(weight.dtype))
-        num_inf = lax.max(num_inf, lax.full_like(num_inf, 1))
+        num_inf = lax.max(num_inf, scalar_like(num_inf, 1))
 
         def slope(
             weight: Array, maximum: Array, total: Array, mean: Array, num_inf: Array

@@ -19,7 +19,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import TieOrder, accumulator_dtype, cast
+from jaxpool._kernels.dtypes import TieOrder, accumulator_dtype, cast, full_like
 from jaxpool._kernels.positions import (
     IntArray,
     flat_position_of_tap,
@@ -50,7 +50,7 @@ class FractionalAxis:
     def starts(self, sample: Array) -> Array:
         """The starts of the windows along `axis`. `sample` holds random numbers and has size 1 along `axis`."""
         sample = jnp.moveaxis(sample, self.axis, -1)
-        last_start = lax.full_like(sample, self.last_start, np.int32)
+        last_start = full_like(sample, self.last_start, np.int32)
         if self.out == 1:
             return jnp.moveaxis(last_start, -1, self.axis)
         dtype = sample.dtype.type

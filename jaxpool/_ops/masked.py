@@ -16,7 +16,14 @@ from jax.typing import ArrayLike
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, reduction_identity
+from jaxpool._kernels.dtypes import (
+    Kind,
+    Ties,
+    accumulator_dtype,
+    full_like,
+    reduction_identity,
+    scalar_like,
+)
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op, Residual
 from jaxpool._ops.ranged import apply_ranged
@@ -31,7 +38,7 @@ from jaxpool._plan.problem import Platform, barrier_of
 @functools.partial(jax.jit, static_argnums=2, inline=True)
 def fill_masked(x: Array, mask: Array, fill: ArrayLike) -> Array:
     """Return x where `mask` is True, the number `fill` elsewhere."""
-    return lax.select(slices.broadcast_like(mask, x), x, lax.full_like(x, fill))
+    return lax.select(slices.broadcast_like(mask, x), x, full_like(x, fill))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +116,7 @@ def masked_extremum(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff 
 def masked_mean(op: SumPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Mean of the elements with `mask` True. A window without such elements gives 0."""
     count = apply(op, mask.astype(accumulator_dtype(x.dtype)))
-    count = lax.max(count, lax.full_like(count, 1))
+    count = lax.max(count, scalar_like(count, 1))
     return apply(op, fill_masked(x, mask, 0), count, autodiff=autodiff)
 
 
@@ -120,7 +127,7 @@ def masked_rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp")
         return fill_masked(y, any_unmasked(op.window, mask), 0)
     min_count = op.rank + 1 if op.rank >= 0 else -op.rank
     count = apply(SumPool(op.window), mask.astype(np.int32))
-    return fill_masked(y, lax.ge(count, lax.full_like(count, min_count)), 0)
+    return fill_masked(y, lax.ge(count, scalar_like(count, min_count)), 0)
 
 
 # Jitted, because an eager `jnp.where` of a constant transfers it to the device.

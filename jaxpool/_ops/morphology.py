@@ -20,9 +20,11 @@ from jaxpool._kernels.dtypes import (
     Ties,
     accumulator_dtype,
     cast,
+    full_like,
     is_float,
     is_tied_with,
     reduction_identity,
+    scalar_like,
 )
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import (
@@ -78,7 +80,7 @@ class Morphology(Op):
             return term
         # Adding a weight changes the fill value of integer padding.
         is_inside = slices.broadcast_like(sums.tap_inside_mask(self.window, tap, term.ndim), term)
-        fill = lax.full_like(term, reduction_identity(term.dtype, self.kind))
+        fill = full_like(term, reduction_identity(term.dtype, self.kind))
         return lax.select(is_inside, term, fill)
 
     def _terms(self, x: Array, kernel: Array) -> list[Array]:
@@ -107,7 +109,7 @@ class Morphology(Op):
             return functools.reduce(max_or_min, self._terms(x, kernel))
         planes, weights = self._planes_and_weights(x, kernel)
         like = slices.elements_at_tap(slices.pad_input(x, self.window, 0), self.window, 0)
-        start = lax.full_like(like, self._wide_dtype_and_fill(x.dtype)[1], planes.dtype)
+        start = full_like(like, self._wide_dtype_and_fill(x.dtype)[1], planes.dtype)
 
         def join(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
             return (max_or_min(state[0], self._term(_tap_row(weights, tap), tap, *elements)),)
@@ -165,7 +167,7 @@ class Morphology(Op):
             shift = jnp.asarray(tap - np.int32(i * BITS_PER_WORD)).astype(np.uint32)
             # 0 if the bit of the tap is in another word
             bit = lax.full_like(word, lax.shift_left(np.uint32(1), shift).astype(word.dtype))
-            masks.append(lax.ne(lax.bitwise_and(word, bit), lax.full_like(word, 0)))
+            masks.append(lax.ne(lax.bitwise_and(word, bit), scalar_like(word, 0)))
         return functools.reduce(lax.bitwise_or, masks)
 
     def linear(

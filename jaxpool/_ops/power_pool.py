@@ -16,7 +16,14 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.dtypes import all_true_across_vmap, float_constant, full_like, is_inf, where
+from jaxpool._kernels.dtypes import (
+    all_true_across_vmap,
+    float_constant,
+    full_like,
+    is_inf,
+    scalar_like,
+    where,
+)
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Arrays
 from jaxpool._ops.range_status import (
@@ -52,8 +59,8 @@ def _abs_power(x: Array, p: float) -> Array:
         return lax.integer_pow(x if p % 2 == 0 else lax.abs(x), int(p))
     is_zero = lax.abs(x) < jnp.finfo(x.dtype).tiny
     # `jnp.where` would lose the varying mesh axes of an array without elements.
-    nonzero_x = lax.select(is_zero, lax.full_like(x, 1), x)
-    return lax.select(is_zero, lax.full_like(x, 0), lax.exp(p * lax.log(lax.abs(nonzero_x))))
+    nonzero_x = lax.select(is_zero, full_like(x, 1), x)
+    return lax.select(is_zero, full_like(x, 0), lax.exp(p * lax.log(lax.abs(nonzero_x))))
 
 
 def _root(total: Array, p: float) -> Array:
@@ -195,7 +202,7 @@ class MeanPool(RangeCheckedOp):
     def widen(self, x: Array, *extra_args: Array) -> tuple[Array, Parameter]:
         wide_x = widen_elements(x, self.window)
         p = clip_value(extra_args[0] if self.p is None else self.p, wide_x.dtype)
-        return lax.max(wide_x, full_like(wide_x, self._min_value(wide_x))), p
+        return lax.max(wide_x, scalar_like(wide_x, self._min_value(wide_x))), p
 
     def _min_value(self, wide_x: Array) -> np.ndarray:
         return float_constant(max(self.eps, float(jnp.finfo(wide_x.dtype).tiny)), wide_x.dtype)
@@ -227,7 +234,7 @@ class MeanPool(RangeCheckedOp):
         wide_x = self.widen(*xs)[0]
         raw_x = xs[0].astype(wide_x.dtype)
         slope = where(lax.eq(raw_x, wide_x), full_like(wide_x, 0.5), 0)
-        is_above = lax.gt(raw_x, full_like(wide_x, self._min_value(wide_x)))
+        is_above = lax.gt(raw_x, scalar_like(wide_x, self._min_value(wide_x)))
         return lax.mul(tangent, where(is_above, 1, slope))
 
     def euler(self, x: Array) -> Array:

@@ -21,7 +21,7 @@ def uniform_dtype(dtype: DType) -> DType:
 
 
 def _relu(x: Array) -> Array:
-    return lax.max(x, lax.full_like(x, 0))
+    return lax.max(x, dtypes.scalar_like(x, 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +46,14 @@ class StochasticPool(TapResidualPool):
         window, dtype = self.window, dtypes.index_dtype(self.window.size)
         # Scaled by `weight_scale`, the weights of a window have a finite sum.
         weight_scale = np.asarray(0.5 ** window.size.bit_length(), x.dtype)
-        limit = lax.full_like(random_numbers, jnp.finfo(x.dtype).max)
+        limit = dtypes.full_like(random_numbers, jnp.finfo(x.dtype).max)
 
         def add_weight(state: State, tap: Array, elements: Array) -> State:
             # Scale before the max: XLA would replace a sum of scaled terms by a scaled sum, which may overflow.
             return state[0] + _relu(elements), state[1] + _relu(elements * weight_scale)
 
         def draw_target(x: Array, random_numbers: Array) -> tuple[Array, Array]:
-            zeros = lax.full_like(random_numbers, 0)
+            zeros = dtypes.full_like(random_numbers, 0)
             total, part = fold_taps(window, platform, add_weight, [zeros, zeros], x)
             # The last tap with `weight_before <= target` is drawn: for finfo.max the first inf, for inf the first NaN.
             target = random_numbers * jnp.where(jnp.isinf(total), part, total)
@@ -73,5 +73,5 @@ class StochasticPool(TapResidualPool):
         target, scale = slices.materialise(barrier_of(platform), draw_target, x, random_numbers)
         first_tap = edge_taps_inside(window, x.ndim, take_last=False)
         first_tap = slices.broadcast_like(first_tap, random_numbers)
-        start = [lax.full_like(random_numbers, 0), lax.full_like(random_numbers, 0, dtype)]
+        start = [dtypes.full_like(random_numbers, 0), dtypes.full_like(random_numbers, 0, dtype)]
         return fold_taps(window, platform, select_tap, start, x, target, scale, first_tap)[1]

@@ -10,7 +10,7 @@ from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
-from jaxpool._kernels.dtypes import DType, full_like, is_inf, where
+from jaxpool._kernels.dtypes import DType, full_like, is_inf, scalar_like, where
 
 Parameter = Array | float  # a temperature or a power
 
@@ -81,7 +81,7 @@ def range_status(in_range: Array, all_zero: Array | None = None) -> Array:
 
 def is_within(x: Array, low: float, high: float) -> Array:
     """True where `low <= x <= high`."""
-    return lax.bitwise_and(lax.ge(x, full_like(x, low)), lax.le(x, full_like(x, high)))
+    return lax.bitwise_and(lax.ge(x, scalar_like(x, low)), lax.le(x, scalar_like(x, high)))
 
 
 def log2_within(x: Array, max_log2: float) -> Array:
@@ -99,5 +99,5 @@ def scale_dy(
 ) -> tuple[Array, Array]:
     """`dy * slope` in the windows where `window_in_range` is True, else 0, and the range status of the product."""
     product = where(window_in_range, dy * slope, 0)
-    in_range = window_in_range & (log2_within(product, 100) | lax.eq(dy, full_like(dy, 0)))
+    in_range = window_in_range & (log2_within(product, 100) | lax.eq(dy, scalar_like(dy, 0)))
     return product, range_status(in_range, all_zero)

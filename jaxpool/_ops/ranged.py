@@ -26,6 +26,7 @@ from jaxpool._kernels.dtypes import (
     all_true_across_vmap,
     bitcast_half_to_uint16,
     bitcast_uint16_to_half,
+    full_like,
     where,
 )
 from jaxpool._kernels.positions import IntArray
@@ -352,7 +353,7 @@ def amend_unless(platform: Platform, is_ok: Array, amend: Callable[[T], T], y: T
         return lax.cond(is_ok, lambda y: y, amend, y)
 
     def loop_body(state: tuple[T, Array]) -> tuple[T, Array]:
-        return amend(state[0]), lax.full_like(state[1], True)
+        return amend(state[0]), full_like(state[1], True)
 
     return lax.while_loop(lambda state: lax.bitwise_not(state[1]), loop_body, (y, is_ok))[0]
 

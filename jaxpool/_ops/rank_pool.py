@@ -24,8 +24,10 @@ from jaxpool._kernels.dtypes import (
     DType,
     Ties,
     accumulator_dtype,
+    full_like,
     index_dtype,
     is_float,
+    scalar_like,
     to_comparison_dtype,
     widen_to_8_bits,
 )
@@ -47,8 +49,8 @@ from jaxpool._plan.tuning import tuning_of
 def _from_keys(key: Array, dtype: DType, *, has_mask: bool) -> Array:
     """Convert sort keys to values. A window whose elements are all masked gives 0, because its key would be a NaN."""
     if has_mask and is_float(dtype):
-        has_no_elements = lax.eq(key, lax.full_like(key, keys.min_or_max_key(key.dtype, True)))
-        key = lax.select(has_no_elements, lax.full_like(key, 0), key)
+        has_no_elements = lax.eq(key, scalar_like(key, keys.min_or_max_key(key.dtype, True)))
+        key = lax.select(has_no_elements, full_like(key, 0), key)
     return keys.from_zero_tied_sort_keys(key, dtype)
 
 
@@ -86,7 +88,7 @@ class RankPool(TapResidualPool):
     def _keys(self, x: Array, *mask: Array) -> Array:
         key = keys.zero_tied_sort_keys(x)
         for where in mask:
-            fill = lax.full_like(key, self._fill_key(key))
+            fill = full_like(key, self._fill_key(key))
             key = lax.select(slices.broadcast_like(where, key), key, fill)
         return key
 
@@ -202,9 +204,9 @@ class RankReduction(Reduction):
 
     def value(self, platform: Platform, x: Array, mask: Array | None = None) -> Array:
         key = keys.zero_tied_sort_keys(x)
-        takes_part = lax.full_like(key, True, np.bool_) if mask is None else mask
+        takes_part = full_like(key, True, np.bool_) if mask is None else mask
         k = self._position(x, takes_part)
-        key = lax.select(takes_part, key, lax.full_like(key, keys.min_or_max_key(key.dtype, True)))
+        key = lax.select(takes_part, key, full_like(key, keys.min_or_max_key(key.dtype, True)))
         key = rank.key_of_rank_over_axes(key, self.axes, k)
         return _from_keys(key, x.dtype, has_mask=mask is not None)
 
@@ -227,7 +229,7 @@ class LowerMedian(RankReduction):
 
     def _position(self, x: Array, mask: Array) -> Array:
         num_valid, count = self._count(lax.bitwise_and(mask, lax.eq(x, x))), self._count(mask)
-        middle = lax.max(num_valid - 1, lax.full_like(num_valid, 0)) // 2
+        middle = lax.max(num_valid - 1, scalar_like(num_valid, 0)) // 2
         if self.ignores_nan:
             return middle
         return lax.select(lax.eq(num_valid, count), middle, count - 1)  # NaNs sort last

@@ -12,7 +12,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import replace_sizes
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float
+from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float, scalar_like
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Arrays, Op, Residual, array_problem
@@ -124,7 +124,7 @@ class MeanReduction(Op):
         """The mask with the shape of `like`, and its number of True elements, at least 1."""
         is_counted = slices.broadcast_like(mask, like)
         count = jnp.sum(is_counted, axis=self.axes, keepdims=True, dtype=np.uint32)
-        return is_counted, lax.max(count, lax.full_like(count, 1)).astype(like.dtype)
+        return is_counted, lax.max(count, scalar_like(count, 1)).astype(like.dtype)
 
     def linear(self, platform: Platform, extra_args: Arrays, x: Array) -> Array:
         wide_x = x.astype(accumulator_dtype(x.dtype))

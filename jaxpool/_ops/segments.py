@@ -18,9 +18,11 @@ from jaxpool._kernels.dtypes import (
     comparison_dtype_identity,
     constant_in_comparison_dtype,
     from_comparison_dtype,
+    full_like,
     is_16_bit_float,
     is_float,
     reduction_identity,
+    scalar_like,
     to_comparison_dtype,
 )
 from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
@@ -65,7 +67,7 @@ class SegmentSelect(Op):
         reduce_fn = jax.ops.segment_max if is_max else jax.ops.segment_min
         y = self.segments.reduce(reduce_fn, comparable, ids)
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
-        y = (lax.max if is_max else lax.min)(y, lax.full_like(y, fill))
+        y = (lax.max if is_max else lax.min)(y, full_like(y, fill))
         if uses_keys:
             y = keys.from_sort_keys(y, accumulator_dtype(x.dtype))
         return y if keeps_dtype else from_comparison_dtype(y, x.dtype)
@@ -118,13 +120,13 @@ class SegmentSelect(Op):
             return self.segments.reduce(jax.ops.segment_sum, tied.astype(np.int32), ids)
 
         def ones(bits: Array, ids: Array) -> Array:
-            return lax.full_like(extrema, 1, np.int32)
+            return full_like(extrema, 1, np.int32)
 
         if not counts_ties_in_branch(platform, array_problem(x, platform).shape):
             return count_ties(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
         identity = comparison_dtype_identity(x.dtype, self.kind)
-        has_rows = lax.ne(extrema, lax.full_like(extrema, identity))
+        has_rows = lax.ne(extrema, scalar_like(extrema, identity))
         return lax.cond(total == jnp.sum(has_rows, dtype=np.uint32), ones, count_ties, bits, ids)
 
     def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:

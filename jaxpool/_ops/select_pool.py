@@ -17,6 +17,7 @@ from jaxpool._kernels.dtypes import (
     Ties,
     is_tied_with,
     reduction_identity,
+    scalar_like,
     to_comparison_dtype,
 )
 from jaxpool._kernels.positions import input_position_of_tap
@@ -181,7 +182,7 @@ class CentreMask(SelectPool):
 
 def is_centre(tap: Array, window: Window) -> Array:
     """True where `tap` is the flat index of the element that the window is around."""
-    return lax.eq(tap, lax.full_like(tap, _centre_tap(window)))
+    return lax.eq(tap, scalar_like(tap, _centre_tap(window)))
 
 
 def _centre_tap(window: Window) -> int:

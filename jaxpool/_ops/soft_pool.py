@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.dtypes import full_like, is_inf, where
+from jaxpool._kernels.dtypes import is_inf, scalar_like, where
 from jaxpool._ops.op import Arrays
 from jaxpool._ops.range_status import (
     Parameter,
@@ -116,8 +116,8 @@ def _weight(x: Array, maximum: Array, temperature: Parameter) -> tuple[Array, Ar
     # The difference of equal infinities would be NaN.
     difference = where(lax.eq(fixed_x, maximum), 0, lax.sub(fixed_x, maximum))
     exponents = lax.stop_gradient(difference / temperature)
-    is_below = lax.lt(exponents, full_like(exponents, -limit))
-    is_negligible = lax.bitwise_or(is_below, lax.gt(exponents, full_like(exponents, 0)))
+    is_below = lax.lt(exponents, scalar_like(exponents, -limit))
+    is_negligible = lax.bitwise_or(is_below, lax.gt(exponents, scalar_like(exponents, 0)))
     difference = where(is_negligible, 0, difference + zeros_with_tangent(x))
     return where(is_negligible, 0, lax.exp(divide(difference, temperature))), difference
 
@@ -173,7 +173,7 @@ class SoftmaxPool(SoftPool):
         """The exponentials, and their sum in each window."""
         # Weights out of range stay finite: their derivatives are multiplied by 0, and 0 times infinity is NaN.
         exponents = divide(x, temperature)
-        weight = lax.exp(lax.min(exponents, lax.full_like(exponents, 2 * MAX_LOG2 * math.log(2))))
+        weight = lax.exp(lax.min(exponents, scalar_like(exponents, 2 * MAX_LOG2 * math.log(2))))
         return weight, self._add_empty(self.sum_over(weight, stores_result=True), xs)
 
     def is_accurate(self, y: Array, *xs: Array) -> Array:

@@ -13,6 +13,7 @@ from jaxpool._kernels.dtypes import (
     all_true_across_vmap,
     cast,
     reduction_identity,
+    scalar_like,
     to_comparison_dtype,
 )
 from jaxpool._kernels.segments import (
@@ -58,7 +59,7 @@ def _shifted_exps(
 
 def _weigh(weights: Array, x: Array) -> Array:
     """`weights * x`, with 0 for weights of 0, even if x is NaN."""
-    return jnp.where(lax.eq(weights, lax.full_like(weights, 0)), 0, weights * x)
+    return jnp.where(lax.eq(weights, scalar_like(weights, 0)), 0, weights * x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +81,7 @@ class SegmentSoftmax(Op):
         shifted_exps, _ = _shifted_exps(self.segments, x, self.temperature, ids, *mask)
         sums = segment_totals(platform, shifted_exps, ids, self.segments)
         # The maximum of a segment adds 1 to the sum, so a sum below 1 has no elements.
-        row_sums = gather_value_unchecked(lax.max(sums, lax.full_like(sums, 1)), ids)
+        row_sums = gather_value_unchecked(lax.max(sums, scalar_like(sums, 1)), ids)
         is_in_segment = (ids >= 0) & (ids < self.segments.count)
         is_in_segment = lax.expand_dims(is_in_segment, range(1, x.ndim))
         return fill_where_masked(shifted_exps / row_sums, 0, is_in_segment).astype(x.dtype)
@@ -126,7 +127,7 @@ class SegmentLogSumExp(Op):
         def scaled(_: Array) -> Array:
             shifted_exps, largest = _shifted_exps(self.segments, x, self.temperature, ids, *mask)
             sums = segment_totals(platform, shifted_exps, ids, self.segments)
-            empty = lax.eq(sums, lax.full_like(sums, 0))
+            empty = lax.eq(sums, scalar_like(sums, 0))
             logs = lax.log(jnp.where(empty, 1, sums))
             y = largest + jnp.asarray(self.temperature, sums.dtype) * logs
             return jnp.where(empty, -jnp.inf, y)
@@ -146,7 +147,7 @@ class SegmentLogSumExp(Op):
         """Masks of the segments whose sum is in range, and of the segments whose sum is 0."""
         exponents = lax.stop_gradient(y) / jnp.asarray(self.temperature, y.dtype)
         in_range = lax.abs(exponents) < MAX_LOG2 * math.log(2)
-        return in_range, lax.eq(exponents, lax.full_like(exponents, -jnp.inf))
+        return in_range, lax.eq(exponents, scalar_like(exponents, -jnp.inf))
 
     def _min_status(self, statuses: Array, ids: Array, *mask: Array) -> Array:
         """The minimum range status of the segments. Segments without unmasked rows count as IN_RANGE."""
@@ -172,7 +173,7 @@ class SegmentLogSumExp(Op):
     def _y_factor(self, y: Array) -> Array:
         """`exp(-y / T)`, which scales exponentials to the softmax; 0 for a segment without elements."""
         exponents = y / jnp.asarray(self.temperature, y.dtype)
-        empty = lax.eq(y, lax.full_like(y, -jnp.inf))
+        empty = lax.eq(y, scalar_like(y, -jnp.inf))
         return jnp.where(empty, 0, lax.exp(-jnp.where(empty, 0, exponents)))
 
     def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
@@ -223,4 +224,4 @@ def apply_logsumexp(
     identity = reduction_identity(x.dtype, "max")
     if float(identity) == -math.inf:
         return cast(y, x.dtype)
-    return jnp.where(lax.eq(y, lax.full_like(y, -jnp.inf)), jnp.asarray(identity), cast(y, x.dtype))
+    return jnp.where(lax.eq(y, scalar_like(y, -jnp.inf)), jnp.asarray(identity), cast(y, x.dtype))

@@ -85,7 +85,7 @@ def _mean(
     if mask:
         wide_x = jnp.where(mask[0], wide_x, 0)
         num_true = lax.psum(jnp.sum(mask[0], axis=axes, keepdims=True, dtype=np.int32), mesh_names)
-        count = lax.max(num_true, lax.full_like(num_true, 1)).astype(wide_x.dtype)
+        count = lax.max(num_true, dtypes.scalar_like(num_true, 1)).astype(wide_x.dtype)
     local_sum = jnp.sum(wide_x, axis=axes, keepdims=True, dtype=wide_x.dtype)
     return (lax.psum(local_sum, mesh_names) / count).astype(dtype)
 

@@ -17,7 +17,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.access import GatherTable, Phases, gather_tables, max_elements_per_position
 from jaxpool._kernels import slices
 from jaxpool._kernels.clamped import gather_along_axis
-from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, index_dtype
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, full_like, index_dtype
 from jaxpool._plan.problem import Step
 
 
@@ -93,7 +93,7 @@ def _covering_windows(
             tap = jnp.asarray(slices.reshape_along_axis(table, axis, index.ndim))
             tap_difference = tap_difference - jnp.broadcast_to(tap, tap_difference.shape)
         compare, limit = (lax.eq, 0) if step.piece_taps == 1 else (lax.lt, step.piece_taps)
-        is_selected = compare(tap_difference, lax.full_like(tap_difference, limit))
+        is_selected = compare(tap_difference, full_like(tap_difference, limit))
         yield gather_at_window, tap_difference, is_selected
 
 
