@@ -15,13 +15,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.clamped import T
-from jaxpool._kernels.dtypes import (
-    DType,
-    accumulator_dtype,
-    full_like,
-    is_16_bit_float,
-    to_comparison_dtype,
-)
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float, to_comparison_dtype
 
 # Sample points of a cell that may read one pixel, if a cell has ceil(length) points. Points are more than half a pixel
 # apart, so at most 4 are within a pixel of a pixel's centre. Two more points allow for rounding.
@@ -75,7 +69,7 @@ def bilinear_pixel_weights(
     begin = span_start + round_before_adding(_axis_iota(num_cells, dtype, 1, 4) * span_length)
     pixel = _axis_iota(axis_size, dtype, 2, 4)
     if num_samples is not None:
-        count = full_like(span_length, num_samples)
+        count = lax.full_like(span_length, num_samples)
         point_index = _axis_iota(num_samples, dtype, 3, 4)
     else:
         count = lax.stop_gradient(jnp.ceil(span_length))

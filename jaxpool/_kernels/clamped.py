@@ -22,7 +22,7 @@ from jax import numpy as jnp
 from jax.typing import ArrayLike
 
 from jaxpool._geometry.access import Phases, total_positions
-from jaxpool._kernels.dtypes import full_like
+from jaxpool._kernels.dtypes import where
 from jaxpool._plan.problem import OUTSIDE_TAP, is_constant_table
 
 Ints = Sequence[int]
@@ -149,7 +149,7 @@ def _tap_and_padding(
     def pad_to_region(x: Array, fill: ArrayLike) -> Array:
         for read, axis in zip(reads, axes, strict=True):
             if read.is_inside is not None:
-                x = lax.select(broadcast(read.is_inside, axis), x, full_like(x, fill))
+                x = where(broadcast(read.is_inside, axis), x, fill)
         return x
 
     pairs = [(read.taps, axis) for read, axis in zip(reads, axes, strict=True)]

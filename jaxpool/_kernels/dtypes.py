@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.typing import ArrayLike
 
 DType = Any
 Kind = Literal["max", "min"]
@@ -72,7 +73,7 @@ def scalar_like(x: Array, value: Any) -> np.ndarray:
     return np.asarray(value, x.dtype)
 
 
-def where(condition: Array, x: Array | float, y: Array | float) -> Array:
+def where(condition: Array, x: ArrayLike, y: ArrayLike) -> Array:
     """Select x where `condition` is True, else y, like `jnp.where`. Equal shapes take less Python to trace."""
     like = next(each for each in (x, y) if isinstance(each, Array))
     x, y = (each if isinstance(each, Array) else full_like(like, each) for each in (x, y))

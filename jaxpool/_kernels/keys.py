@@ -75,7 +75,7 @@ def zero_tied_sort_keys(x: Array) -> Array:
         return x
     sort_keys = _convert_sign_magnitude(float_bits(x))
     nan = np.asarray(np.nan, x.dtype).view(sort_keys.dtype)
-    return lax.select(lax.ne(x, x), dtypes.full_like(sort_keys, abs(int(nan))), sort_keys)
+    return dtypes.where(lax.ne(x, x), abs(int(nan)), sort_keys)
 
 
 def from_zero_tied_sort_keys(sort_keys: Array, dtype: DType) -> Array:

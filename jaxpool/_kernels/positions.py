@@ -119,11 +119,8 @@ def indices_to_positions(indices: Array, num_positions: int) -> Array:
     indices = lax.optimization_barrier(indices)
     if jnp.dtype(indices.dtype).itemsize < 4:
         indices = indices.astype(np.int32)
-    limit = dtypes.full_like(indices, num_positions)
-    inside = lax.bitwise_and(
-        lax.ge(indices, dtypes.scalar_like(indices, 0)), lax.lt(indices, limit)
-    )
-    return lax.select(inside, indices, limit).astype(np.int32)
+    inside = (indices >= 0) & (indices < num_positions)
+    return dtypes.where(inside, indices, num_positions).astype(np.int32)
 
 
 def _collapse_axes_to_last(x: Array, axes: Ints) -> Array:
@@ -199,7 +196,7 @@ def drop_overwritten_positions(
         return position
     number = _element_numbers(position.shape, axes)
     is_last = lax.eq(gather(scatter(number, position, axes, sizes), position, axes), number)
-    return lax.select(is_last, position, dtypes.full_like(position, math.prod(sizes)))
+    return dtypes.where(is_last, position, math.prod(sizes))
 
 
 def _pooled_axes_permutation(ndim: int, axes: Ints) -> list[int]:
@@ -233,7 +230,7 @@ def _scatter_indices(position: Array, first_axis: int, axes: Ints, shape: Ints) 
         batch_index = lax.broadcasted_iota(np.int32, position.shape, axis)
         index = index + batch_index * np.int32(strides[axis])
     is_inside = lax.lt(position, dtypes.scalar_like(position, position_size))
-    index = lax.select(is_inside, index, dtypes.full_like(index, math.prod(shape[first_axis:])))
+    index = dtypes.where(is_inside, index, math.prod(shape[first_axis:]))
     return _collapse_from(index, first_axis, axes, 1)
 
 
@@ -279,9 +276,7 @@ def scatter_last_wins_flat(y: Array, position: Array, axes: Ints, sizes: Ints) -
         mode=_DROP,
     )
     last = last_number.reshape(shape).astype(np.int32) - np.int32(1)
-    return gather_in_order(
-        y, lax.select(last < 0, dtypes.full_like(last, num_elements), last), axes
-    )
+    return gather_in_order(y, dtypes.where(last < 0, num_elements, last), axes)
 
 
 def gather_in_order(x: Array, position: Array, axes: Ints) -> Array:

@@ -40,7 +40,7 @@ def max_or_min_over_axes(
     if not keeps_dtype:
         value, fill = dtypes.to_comparison_dtype(x), dtypes.comparison_dtype_identity(x.dtype, kind)
     if mask is not None:
-        value = lax.select(slices.broadcast_like(mask, value), value, dtypes.full_like(value, fill))
+        value = dtypes.where(slices.broadcast_like(mask, value), value, fill)
 
     def reduce_max_or_min(value: Array) -> Array:
         return lax.reduce(value, fill, lax.max if kind == "max" else lax.min, axes)
@@ -48,7 +48,7 @@ def max_or_min_over_axes(
     def reduce_propagating_nan(value: Array) -> Array:
         y = reduce_max_or_min(value)
         has_nan = lax.reduce(lax.ne(value, value), np.False_, lax.bitwise_or, axes)
-        return lax.select(has_nan, dtypes.full_like(y, np.nan), y)
+        return dtypes.where(has_nan, np.nan, y)
 
     if plan.finds_nan_by_sum and dtypes.is_float(value.dtype):
         sum_dtype = dtypes.accumulator_dtype(value.dtype) if plan.use_float32 else value.dtype
@@ -103,9 +103,7 @@ def _max_or_min_by_folding(
         sort_keys = [keys.to_sort_keys(chunk, nan_position, x.dtype) for chunk in chunks]
         for mask_chunks in masks:
             sort_keys = [
-                lax.select(
-                    jnp.broadcast_to(mask_chunk, key.shape), key, dtypes.full_like(key, fill)
-                )
+                dtypes.where(jnp.broadcast_to(mask_chunk, key.shape), key, fill)
                 for mask_chunk, key in zip(mask_chunks, sort_keys, strict=True)
             ]
         return join_key_chunks(sort_keys)
@@ -173,7 +171,7 @@ def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Reduction
         if overlap > 0:
             position = lax.broadcasted_iota(np.int32, last_chunk.shape, fold.axis)
             is_new = lax.ge(position, dtypes.scalar_like(position, overlap))
-            last_chunk = lax.select(is_new, last_chunk, dtypes.full_like(last_chunk, 0))
+            last_chunk = dtypes.where(is_new, last_chunk, 0)
         return functools.reduce(lax.add, [chunk.astype(dtype) for chunk in (*others, last_chunk)])
 
     def count_tied_in_chunks(*chunk_lists: Sequence[Array]) -> Array:
@@ -248,7 +246,7 @@ def first_tied_flat_index(
     compared_dtype = np.dtype(np.float32) if use_float32 else dtype
     no_index = np.asarray(np.iinfo(dtype).max, compared_dtype)
     flat_index = _flat_indices(tied_mask, axes, compared_dtype, from_end)
-    tied_index = lax.select(tied_mask, flat_index, dtypes.full_like(flat_index, no_index))
+    tied_index = dtypes.where(tied_mask, flat_index, no_index)
     return lax.expand_dims(lax.reduce(tied_index, no_index, lax.min, axes), axes).astype(dtype)
 
 
@@ -281,12 +279,12 @@ def flat_index_of_extremum(
         chosen_chunk = dtypes.full_like(chunk_lists[0][0], -1, chunk_dtype)
         tied_masks = _tied_masks_of_chunks(x.dtype, *[chunks[::step] for chunks in chunk_lists])
         for number, tied in zip(numbers, tied_masks, strict=True):
-            chosen_chunk = lax.select(tied, dtypes.full_like(chosen_chunk, number), chosen_chunk)
+            chosen_chunk = dtypes.where(tied, number, chosen_chunk)
         start = lax.min(chosen_chunk.astype(np.int32) * np.int32(length), np.int32(size - length))
         shift = (first_fold.axis, size, start)
         flat_index = _flat_indices(chosen_chunk, axes, dtype, from_end, shift)
         is_found = lax.ge(chosen_chunk, dtypes.scalar_like(chosen_chunk, 0))
-        return lax.select(is_found, flat_index, dtypes.full_like(flat_index, no_index))
+        return dtypes.where(is_found, flat_index, no_index)
 
     flat_index = _join_chunks(first_fold, index_in_chunks, x, _as_tie_keys(y, x.dtype), mask)
     for fold in later_folds:

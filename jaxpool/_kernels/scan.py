@@ -35,6 +35,7 @@ from jaxpool._kernels.dtypes import (
     reduction_identity,
     scalar_like,
     to_comparison_dtype,
+    where,
 )
 from jaxpool._kernels.positions import int32_iota
 from jaxpool._kernels.slices import materialise
@@ -147,7 +148,7 @@ def _running_max_or_min(
         for count in num_earlier:
             for i, (term, offset) in enumerate(zip(terms, offsets, strict=True)):
                 is_reached = _is_in_episode(count, offset, term)
-                terms[i] = lax.select(is_reached, term, full_like(term, fill))
+                terms[i] = where(is_reached, term, fill)
         return functools.reduce(lax.max if kind == "max" else lax.min, terms, x)
 
     return scan.run(join_extrema, fill, x, *num_earlier)
@@ -163,7 +164,7 @@ def _num_earlier_in_episode(scan: Scan, reset_mask: Array) -> Array:
     positions += lax.broadcasted_iota(np.int32, reset_mask.shape, scan.axis)
     max_index = max(reset_mask.shape[scan.axis] - 1, 0)
     origin = np.asarray(max_index if scan.reverse else 0, np.int32)
-    entries = lax.select(is_entry, positions, full_like(positions, origin))
+    entries = where(is_entry, positions, origin)
     starts = _running_max_or_min(scan, entries, "min" if scan.reverse else "max", origin)
     return lax.sub(starts, positions) if scan.reverse else lax.sub(positions, starts)
 
@@ -245,7 +246,7 @@ def running_select_with_index(
     positions = lax.broadcasted_iota(index_dtype(max_index + 1), x.shape, scan.axis)
     position = full_like(takes_over, 0, positions.dtype) + positions  # sharded as x
     start = np.asarray(max_index if reverse else 0, position.dtype)
-    winners = lax.select(takes_over, position, full_like(position, start))
+    winners = where(takes_over, position, start)
     index = _running_max_or_min(scan, winners, "min" if reverse else "max", start)
     y = keys.from_sort_keys(extrema, dtype) if uses_keys else from_comparison_dtype(extrema, dtype)
     return y, index
@@ -283,7 +284,7 @@ def sum_over_runs(dy: Array, index: Array, scan: Scan) -> Array:
 
 def subtract_equal_infinities(a: Array, b: Array) -> Array:
     """`a - b`, or 0 where a equals b, including equal infinities."""
-    return lax.select(lax.eq(a, b), full_like(a, 0), lax.sub(a, b))
+    return where(lax.eq(a, b), 0, lax.sub(a, b))
 
 
 def exponentially_decayed_sums(x: Array, log_level: Array, scan: Scan) -> Array:

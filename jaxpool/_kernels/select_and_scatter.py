@@ -20,7 +20,7 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import batching, mlir
 
 from jaxpool._geometry.window import Axis
-from jaxpool._kernels.dtypes import Kind, TieOrder, all_true_across_vmap, cast, full_like
+from jaxpool._kernels.dtypes import Kind, TieOrder, all_true_across_vmap, cast, full_like, where
 from jaxpool._kernels.reduce_window import Pairs, extrema_per_axis_group, window_parameters
 from jaxpool._kernels.slices import Ints
 from jaxpool._plan.max_pool import AxisGroups, Comparison, ScatterPlan
@@ -105,7 +105,7 @@ def _map_narrow_nan_to_infinity(x: Array, kind: Kind) -> Array:
     """
     max_value = full_like(x, np.finfo(np.float32).max)
     clipped = lax.min(x, max_value) if kind == "max" else lax.max(x, lax.neg(max_value))
-    return lax.select(lax.ne(x, x), full_like(x, np.inf if kind == "max" else -np.inf), clipped)
+    return where(lax.ne(x, x), np.inf if kind == "max" else -np.inf, clipped)
 
 
 def _map_float32_nan_to_infinity(x: Array, kind: Kind) -> Array:
@@ -116,7 +116,7 @@ def _map_float32_nan_to_infinity(x: Array, kind: Kind) -> Array:
     compare, infinity = (lax.gt, np.inf) if kind == "max" else (lax.lt, -np.inf)
     toward_zero = lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.int32) - 1, jnp.float32)
     numbers = lax.select(compare(x, full_like(x, 0)), toward_zero, x)
-    return lax.select(lax.ne(x, x), full_like(x, infinity), numbers)
+    return where(lax.ne(x, x), infinity, numbers)
 
 
 def _lower_to_stablehlo(

@@ -26,6 +26,7 @@ from jaxpool._kernels.dtypes import (
     is_tied_with,
     scalar_like,
     to_comparison_dtype,
+    where,
 )
 from jaxpool._kernels.slices import where_or_zero
 from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords, divide_among_tied_taps, is_tap_tied
@@ -142,7 +143,7 @@ class Extremum(Op):
         for i, x in enumerate(xs[1:], 1):
             wins = _beats(x, best, self.kind, self.ties, self.nan_order)
             best = lax.select(wins, x, best)
-            index = lax.select(wins, full_like(index, i), index)
+            index = where(wins, i, index)
         return best, (index,)
 
     def _extremum_and_bits(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:

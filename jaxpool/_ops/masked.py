@@ -20,9 +20,9 @@ from jaxpool._kernels.dtypes import (
     Kind,
     Ties,
     accumulator_dtype,
-    full_like,
     reduction_identity,
     scalar_like,
+    where,
 )
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op, Residual
@@ -38,7 +38,7 @@ from jaxpool._plan.problem import Platform, barrier_of
 @functools.partial(jax.jit, static_argnums=2, inline=True)
 def fill_masked(x: Array, mask: Array, fill: ArrayLike) -> Array:
     """Return x where `mask` is True, the number `fill` elsewhere."""
-    return lax.select(slices.broadcast_like(mask, x), x, full_like(x, fill))
+    return where(slices.broadcast_like(mask, x), x, fill)
 
 
 @dataclasses.dataclass(frozen=True)

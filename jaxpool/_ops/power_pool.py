@@ -59,8 +59,8 @@ def _abs_power(x: Array, p: float) -> Array:
         return lax.integer_pow(x if p % 2 == 0 else lax.abs(x), int(p))
     is_zero = lax.abs(x) < jnp.finfo(x.dtype).tiny
     # `jnp.where` would lose the varying mesh axes of an array without elements.
-    nonzero_x = lax.select(is_zero, full_like(x, 1), x)
-    return lax.select(is_zero, full_like(x, 0), lax.exp(p * lax.log(lax.abs(nonzero_x))))
+    nonzero_x = where(is_zero, 1, x)
+    return where(is_zero, 0, lax.exp(p * lax.log(lax.abs(nonzero_x))))
 
 
 def _root(total: Array, p: float) -> Array:

@@ -29,6 +29,7 @@ from jaxpool._kernels.dtypes import (
     is_float,
     scalar_like,
     to_comparison_dtype,
+    where,
     widen_to_8_bits,
 )
 from jaxpool._kernels.positions import elements_per_window, int32_iota, scatter_at_sorted
@@ -50,7 +51,7 @@ def _from_keys(key: Array, dtype: DType, *, has_mask: bool) -> Array:
     """Convert sort keys to values. A window whose elements are all masked gives 0, because its key would be a NaN."""
     if has_mask and is_float(dtype):
         has_no_elements = lax.eq(key, scalar_like(key, keys.min_or_max_key(key.dtype, True)))
-        key = lax.select(has_no_elements, full_like(key, 0), key)
+        key = where(has_no_elements, 0, key)
     return keys.from_zero_tied_sort_keys(key, dtype)
 
 
@@ -87,9 +88,8 @@ class RankPool(TapResidualPool):
 
     def _keys(self, x: Array, *mask: Array) -> Array:
         key = keys.zero_tied_sort_keys(x)
-        for where in mask:
-            fill = full_like(key, self._fill_key(key))
-            key = lax.select(slices.broadcast_like(where, key), key, fill)
+        for included in mask:
+            key = where(slices.broadcast_like(included, key), key, self._fill_key(key))
         return key
 
     def _elements_per_tap(self, x: Array, fill: ArrayLike) -> list[Array]:
@@ -206,7 +206,7 @@ class RankReduction(Reduction):
         key = keys.zero_tied_sort_keys(x)
         takes_part = full_like(key, True, np.bool_) if mask is None else mask
         k = self._position(x, takes_part)
-        key = lax.select(takes_part, key, full_like(key, keys.min_or_max_key(key.dtype, True)))
+        key = where(takes_part, key, keys.min_or_max_key(key.dtype, True))
         key = rank.key_of_rank_over_axes(key, self.axes, k)
         return _from_keys(key, x.dtype, has_mask=mask is not None)
 
