@@ -62,8 +62,8 @@ def cast(x: Array, dtype: DType) -> Array:
 
 
 def full_like(x: Array, value: Any, dtype: DType | None = None) -> Array:
-    """As `lax.full_like` of a NumPy or Python number, but half as much Python to trace if x has no sharding."""
-    if any(jax.typeof(x).sharding.spec):
+    """As `lax.full_like` of a NumPy or Python number, but half as much Python to trace without a mesh."""
+    if not jax.typeof(x).sharding.mesh.empty:
         return lax.full_like(x, value, dtype)
     return lax.broadcast(np.asarray(value, x.dtype if dtype is None else dtype), x.shape)
 
