@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 MAX_SHOWN_CHARS = 200  # maximum length of a value's repr in a message
 MAX_SHOWN_ELEMENTS = 16  # a larger array is shown as its dtype and shape
 MAX_DEPTH = 100  # of nested tuples, lists and dicts
-MAX_PARTS = 10**5  # of nested tuples, lists and dicts, counting a shared part each time
+MAX_PARTS = 10**7  # of nested tuples, lists and dicts, counting a shared part each time
 TRACED_VALUE_HINT = (
     "It is traced, as an argument of a function under jax.jit is: name that argument in "
     "static_argnums or static_argnames, or close over a Python value."
@@ -59,25 +60,24 @@ class ArgumentError(Exception):
 
 
 def is_nested_deeply(value: object) -> bool:
-    """Whether tuples, lists and dicts are nested too deeply, or share too many parts, to be walked.
+    """Whether tuples, lists and dicts contain themselves, or have too many layers or parts to be walked.
 
     For a list that contains itself, functions of `jax.tree` raise RecursionError, and then so does every later call in
     the process (jax 0.10 to 0.12). For 60 lists that each contain the next one twice, they and `repr` never return.
     """
-    parts, num_parts = [value], 1
-    for _ in range(MAX_DEPTH):
-        containers = [
-            part.values() if isinstance(part, dict) else part
-            for part in parts
-            if isinstance(part, (tuple, list, dict))
-        ]
-        num_parts += sum(map(len, containers))
-        if num_parts > MAX_PARTS:
-            return True
-        parts = [part for container in containers for part in container]
-        if not parts:
-            return False
-    return True
+    return _num_parts(value, MAX_DEPTH, {}) > MAX_PARTS
+
+
+def _num_parts(value: object, max_depth: int, known: dict[int, float]) -> float:
+    """The number of parts that a walk meets; infinite below `max_depth`. `known` maps the ids of containers to it."""
+    if not isinstance(value, (tuple, list, dict)):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = math.inf  # until it is counted, in case it contains itself
+        parts = value.values() if isinstance(value, dict) else value
+        if max_depth > 0:
+            known[id(value)] = 1 + sum(_num_parts(part, max_depth - 1, known) for part in parts)
+    return known[id(value)]
 
 
 def check_nesting(arg_name: str, value: object) -> None:

@@ -121,9 +121,7 @@ TRACED = [
 SHARED_PARTS = {
     "list": functools.reduce(lambda part, _: [part, part], range(60), 1),
     "tuple": functools.reduce(lambda part, _: (part, part), range(60), 1),
-    "wide list": functools.reduce(lambda part, _: [part] * 10**5, range(3), 1),
     "dict": functools.reduce(lambda part, _: {"a": part, "b": part}, range(60), 1),
-    "named tuple": functools.reduce(lambda part, _: Sizes(part, part), range(60), 1),
 }
 JUNK = NUMBERS + WORDS + SEQUENCES + ARRAYS + OBJECTS + TRACED
 
