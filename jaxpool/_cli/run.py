@@ -225,6 +225,6 @@ def _memory_lines(kept_memory: bool | None) -> list[str]:
     if new_bytes < MIN_NEW_MEMORY * peak_bytes or system_fraction < MIN_SYSTEM_FRACTION:
         return []
     return [
-        f"  page faults: {new_bytes / 1e9:.1f} GB of new memory, with {peak_bytes / 1e9:.1f} GB at the peak, and "
-        f"{system_fraction:.0%} of CPU time in the system: --keep-memory reuses freed memory (docs/memory.md)"
+        f"  page faults: {new_bytes / 1e9:.1f} GB, with {peak_bytes / 1e9:.1f} GB of memory at the peak, and "
+        f"{system_fraction:.0%} of CPU time in the system: --keep-memory avoids those of new arrays (docs/memory.md)"
     ]

@@ -141,8 +141,8 @@ def test_keep_memory_is_suggested_for_page_faults(
     row = LaxReduction("max", "float32", (9,), (3,), (1,), (), "here", None)
     *_, last = lines_of(make_report(row, compare_with_lax=False), capsys)
     said = (
-        "  page faults: 7.0 GB of new memory, with 1.0 GB at the peak, and 25% of CPU time in the system: "
-        "--keep-memory reuses freed memory (docs/memory.md)"
+        "  page faults: 7.0 GB, with 1.0 GB of memory at the peak, and 25% of CPU time in the system: "
+        "--keep-memory avoids those of new arrays (docs/memory.md)"
     )
     assert (last == said) == suggests
     monkeypatch.setattr(run, "load_glibc_if_in_use", lambda: None)  # macOS, or another allocator
@@ -164,7 +164,7 @@ def test_keep_memory_option(tmp_path):
             pool(jnp.ones(1 << 24)).block_until_ready()
         """,
     )
-    suggestion = "--keep-memory reuses freed memory (docs/memory.md)\n"
+    suggestion = "--keep-memory avoids those of new arrays (docs/memory.md)\n"
     for options, suggests in (([], True), (["--keep-memory"], False)):
         status, _, said = run_python(
             [*JAXPOOL_RUN, *options, script], tmp_path, JAX_PLATFORMS="cpu"

@@ -330,6 +330,16 @@ def test_coinciding_sizes_in_composition(name):
 
 
 @requires_eight_devices
+@pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin"])
+@pytest.mark.parametrize("axis", range(4))
+def test_operand_that_broadcasts_comes_first(op, axis):
+    function, xs = getattr(jaxpool, op), [IMAGES[:1, :, :1], IMAGES]
+    y = jaxpool.sharded(function, mesh=mesh_of((2,), "auto"), spec=spec_of(axis))(*xs)
+    assert y.sharding.spec[axis] == "a"
+    np.testing.assert_array_equal(y, function(*xs))
+
+
+@requires_eight_devices
 @pytest.mark.parametrize("name", ["kernel", "where"])
 def test_the_same_array_twice(name):
     """The name of an argument decides whether it is sharded like x."""
