@@ -55,9 +55,9 @@ def sharded(
     Args:
       pool: a function of this library that takes an array, or outside of a `shard_map` a composition of such
         functions. The array is the first argument, or follows a `key`; of several operands, the operand with the most
-        axes, and of those the one with the fewest axes of size 1. Arguments whose axes are those of the array are sharded like the array: `y`, `indices`, `where`,
-        `reset`, `temperature` and `p`, also as parameters of a composition. Other arrays keep their sharding. Inside a
-        `shard_map` other arrays are the parts of this device.
+        axes, and of those the one with the fewest axes of size 1. Arguments whose axes are those of the array are
+        sharded like the array: `y`, `indices`, `where`, `reset`, `temperature` and `p`, also as parameters of a
+        composition. Other arrays keep their sharding. Inside a `shard_map` other arrays are the parts of this device.
       mesh: the mesh of x; None reads the mesh from the type of x, from x, or from `jax.set_mesh`.
       spec: a `jax.sharding.PartitionSpec` with one entry per axis of x. None reads the spec from the type of x, or
         from x outside of `jax.jit` and `jax.grad`.
@@ -154,7 +154,7 @@ def _flatten_call(
         is_named = isinstance(argument, DictKey)
         name = argument.key if is_named else parameters[min(argument.idx, len(parameters) - 1)].name
         is_item = len(path) < 2 and not any(isinstance(key, DictKey) for key in path)
-        if name == first_name and is_item and is_array(leaf):
+        if name in (first_name, "y") and is_item and is_array(leaf):
             pooled[index] = (np.ndim(leaf), -np.shape(leaf).count(1))
         if index in pooled or (name in OPERAND_NAMES and is_item):
             operand_indices.add(index)

@@ -75,7 +75,6 @@ ODD_VALUES = {
     "tuple of lists that contain themselves": (self_containing_list(), self_containing_list()),
     "list that shares its parts": SHARED_PARTS["list"],
     "tuple that shares its parts": SHARED_PARTS["tuple"],
-    "wide list that shares its parts": SHARED_PARTS["wide list"],
     "deep tuple": functools.reduce(lambda inner, _: (inner,), range(3000), 1),
     "surrogate": "\ud800",
 }

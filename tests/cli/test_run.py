@@ -260,7 +260,7 @@ def test_training_losses_are_unchanged(name, tmp_path, monkeypatch):
     np.testing.assert_allclose(*losses, rtol=1e-4)
     summary = said[said.index("jaxpool run") :].splitlines()
     summary = [line for line in summary if line != LAST_BIT]
-    taken, met = summary[0].split()[2:5:2]
+    taken, met = summary[0].split()[3:6:2]
     assert int(taken) == int(met) == len(summary) - 1 >= 2
     assert all(line.endswith("--check: equal") for line in summary[1:])
 
