@@ -25,7 +25,7 @@ from bench import results
 from bench.cases import matches
 from bench.plain import settings
 from bench.target import type_bytes
-from jaxpool._ops.op import platform_override
+from jaxpool._ops.primitives import platform_override
 
 COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
 DTYPES = ("float32", "bfloat16", "float16")

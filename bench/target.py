@@ -27,7 +27,7 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from bench import _jax_peer, ptx, results
 from bench._case import AVERAGES, TRAIN_STEP, Case, Given, Mode
-from jaxpool._ops.op import platform_override
+from jaxpool._ops.primitives import platform_override
 
 # Descriptions of GPUs for XLA, from the published specifications of NVIDIA.
 GPUS = {

@@ -20,8 +20,8 @@ from jax.extend import core
 
 from jaxpool._arguments.sizes import Size, is_int
 from jaxpool._ops.equations import Direction
-from jaxpool._ops.op import (
-    Op,
+from jaxpool._ops.op import Op
+from jaxpool._ops.primitives import (
     compute_p,
     kernel_of,
     linear_map,

@@ -28,7 +28,8 @@ from jaxpool._arguments.errors import ArgumentError, check_nesting, name_functio
 from jaxpool._arguments.sizes import Size, is_int
 from jaxpool._geometry.window import AdaptiveWindow, Window
 from jaxpool._ops.equations import Direction, OpEquation, find_op_equations
-from jaxpool._ops.op import Op, platform_override, tracing_platform
+from jaxpool._ops.op import Op
+from jaxpool._ops.primitives import platform_override, tracing_platform
 from jaxpool._plan.problem import PLATFORMS, Platform
 
 # Files that call functions of the user, whose stack frames are skipped in the search for the called pool function.

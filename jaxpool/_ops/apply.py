@@ -17,7 +17,8 @@ from jax.custom_derivatives import CustomVJPPrimal
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels.dtypes import is_float
-from jaxpool._ops.op import Op, Residual, linear_map, value, value_and_residual
+from jaxpool._ops.op import Op, Residual
+from jaxpool._ops.primitives import linear_map, value, value_and_residual
 
 T = TypeVar("T")  # an array or a pytree of arrays
 Autodiff = Literal["vjp", "jvp"]

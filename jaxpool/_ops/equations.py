@@ -7,7 +7,8 @@ from jax import ShapeDtypeStruct
 from jax.extend.core import Jaxpr, JaxprEqn, Var, jaxprs_in_params
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxpool._ops.op import Batch, Op, compute_p, linear_p
+from jaxpool._ops.op import Op
+from jaxpool._ops.primitives import Batch, compute_p, linear_p
 
 # "value": the output only; "forward": the output and the residual.
 Direction = Literal["value", "forward", "tangent", "backward"]

@@ -32,7 +32,8 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.positions import IntArray
 from jaxpool._kernels.slices import is_empty, reshape_along_axis
 from jaxpool._ops.apply import apply
-from jaxpool._ops.op import Arrays, Op, Residual, linear_map, problem_of
+from jaxpool._ops.op import Arrays, Op, Residual, problem_of
+from jaxpool._ops.primitives import linear_map
 from jaxpool._ops.range_status import (
     IN_RANGE,
     OUT_OF_RANGE,

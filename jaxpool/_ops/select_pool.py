@@ -26,7 +26,8 @@ from jaxpool._kernels.select_and_scatter import select_and_scatter, shared_windo
 from jaxpool._kernels.slices import Ints, materialise, store_arguments
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.chosen import TapResidualPool
-from jaxpool._ops.op import Op, Residual, problem_of, tracing_platform
+from jaxpool._ops.op import Op, Residual, problem_of
+from jaxpool._ops.primitives import tracing_platform
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan import max_pool as plans
 from jaxpool._plan.problem import Platform, barrier_of

@@ -25,7 +25,8 @@ from jax.typing import ArrayLike
 
 from jaxpool._arguments.arrays import PyTree
 from jaxpool._kernels.slices import materialise
-from jaxpool._ops.op import Op, linear_map
+from jaxpool._ops.op import Op
+from jaxpool._ops.primitives import linear_map
 from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._shards.halo import Ends, Strip
 

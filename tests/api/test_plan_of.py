@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 import jaxpool
-from jaxpool._ops.op import platform_override
+from jaxpool._ops.primitives import platform_override
 from jaxpool._plan.problem import PLATFORMS
 from jaxpool.testing import pools
 

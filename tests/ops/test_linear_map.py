@@ -17,7 +17,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from jaxpool._ops.apply import apply
-from jaxpool._ops.op import Op, linear_map, linear_p
+from jaxpool._ops.op import Op
+from jaxpool._ops.primitives import linear_map, linear_p
 from tests.support.compilation import FAST_COMPILE
 from tests.support.later import first_values
 from tests.support.transform_rows import ROWS, VARIANTS, numbers, weights

@@ -19,7 +19,8 @@ from jaxlib.mlir.dialects import stablehlo
 import jaxpool
 from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply
-from jaxpool._ops.op import is_partitioned, platform_override, tracing_platform
+from jaxpool._ops.op import is_partitioned
+from jaxpool._ops.primitives import platform_override, tracing_platform
 from jaxpool._ops.select_pool import InputResidualPool, SelectPool, pool_op
 from jaxpool._plan.max_pool import plan_scatter
 from jaxpool._plan.problem import Problem

@@ -120,11 +120,14 @@ def platforms_named(tree):
 
 
 def test_platforms_are_named_only_in_plans():
-    """Only plans depend on the platform. `op.py` translates jax's platform names at lowering."""
+    """Only plans depend on the platform. `primitives.py` translates jax's platform names at lowering."""
     modules = [each for each in parse_modules(".") if not each[0].startswith("_plan/")]
     found = {(file, name) for file, tree in modules for name in platforms_named(tree)}
     devices_of_this_host = ("_cli/_devices.py", "cpu")
-    assert found == {*(("_ops/op.py", name) for name in JAX_PLATFORMS), devices_of_this_host}
+    assert found == {
+        *(("_ops/primitives.py", name) for name in JAX_PLATFORMS),
+        devices_of_this_host,
+    }
 
 
 def test_every_threshold_is_read():

@@ -14,8 +14,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from jax import lax
 
-from jaxpool._ops import op
-from jaxpool._ops.op import compute_p, linear_p
+from jaxpool._ops import primitives
+from jaxpool._ops.primitives import compute_p, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, TUNING
 from jaxpool.testing import Call, draw_values, pools
@@ -99,17 +99,17 @@ def on_platform(platform):
 
     XLA for CPU may lose a NaN in a maximum over whole axes, hence `loses_nan`.
     """
-    kernels = {compute_p: op._compute, linear_p: op._linear}
+    kernels = {compute_p: primitives._compute, linear_p: primitives._linear}
     tuning = dataclasses.replace(TUNING[platform], loses_nan=True)
     with unittest.mock.patch.dict(TUNING, {platform: tuning}):
-        with unittest.mock.patch.dict(op.PLATFORM_OF_JAX_NAME, {"cpu": platform}):
+        with unittest.mock.patch.dict(primitives.PLATFORM_OF_JAX_NAME, {"cpu": platform}):
             for primitive, kernel in kernels.items():
-                op._register_rules(primitive, kernel)
+                primitives._register_rules(primitive, kernel)
         try:
             yield
         finally:
             for primitive, kernel in kernels.items():
-                op._register_rules(primitive, kernel)
+                primitives._register_rules(primitive, kernel)
 
 
 def behind_barrier(value):

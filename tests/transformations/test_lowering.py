@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._ops.op import platform_override
+from jaxpool._ops.primitives import platform_override
 from jaxpool.testing import pools
 from tests.support.programs import value_and_vjp
 
