@@ -77,7 +77,7 @@ def test_picture():
     images = np.random.default_rng(0).random((6, 8, 8, 1), np.float32)
     panels = _digits.draw_picture(images, np.array([0, 1, 2, 3, 4, 9])).axes
     titles = [axes.get_title() for axes in panels[:6]]
-    assert (titles[0], titles[-1]) == ("a 0, read as 0", "a 5, read as 9")
+    assert (titles[0], titles[-1]) == ("digit 0, read as 0", "digit 5, read as 9")
     assert all(panels[row * 6].get_ylabel() for row in range(3))
     arrays = [axes.images[0].get_array() for axes in panels]
     # The lines separate windows, in the pooled images too.
