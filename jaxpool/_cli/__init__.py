@@ -5,11 +5,11 @@ no command. Benchmarks are in `bench/`, outside the package.
 """
 
 import argparse
-import difflib
 import importlib.util
 import os
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from difflib import get_close_matches
 from pathlib import Path
 
 _short_repr = reprlib.Repr()
@@ -33,9 +33,10 @@ def option_error(rule: str, text: str) -> argparse.ArgumentTypeError:
     return argparse.ArgumentTypeError(f"must be {rule}; got {quote_text(text)}")
 
 
-def did_you_mean(word: str, valid_words: Iterable[str]) -> str:
-    """A hint at the valid word that is most similar to `word`, or "" if no word is similar."""
-    close_matches = difflib.get_close_matches(word, [*valid_words], 1)
+def did_you_mean(word: str, valid_words: Collection[str]) -> str:
+    """A hint at the shortest valid word that begins with `word`, or at the most similar word, or ""."""
+    longer_words = [valid for valid in valid_words if word.strip("-") and valid.startswith(word)]
+    close_matches = sorted(longer_words, key=len) or get_close_matches(word, valid_words, 1)
     return f" Did you mean {close_matches[0]}?" if close_matches else ""
 
 
