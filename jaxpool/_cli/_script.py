@@ -38,6 +38,11 @@ def run_program(
     main.__loader__, main.__package__ = importlib.machinery.BuiltinImporter, None
     sys.modules["__main__"] = main
     sys.argv[:] = [kind or name, *arguments]
+    folder = ""
+    with contextlib.suppress(FileNotFoundError):  # a deleted folder
+        folder = os.getcwd()
+    if not (folder or kind == "-m" or sys.flags.safe_path):
+        sys.path.insert(0, "")  # for the folder of the program, because `python -m` inserted none
     exception: BaseException | None = None
     try:
         if kind == "-m":
@@ -49,7 +54,7 @@ def run_program(
             # `sys.stdin` is None if standard input is closed.
             _run_source(main, sys.stdin.buffer.read() if sys.stdin else b"", "<stdin>")
         else:
-            _run_path(main, os.path.join(os.getcwd(), name) if name != "." else os.getcwd())
+            _run_path(main, os.path.join(folder, name) if name != "." else folder)
     except SystemExit as left:
         exception = left
     except BaseException as error:

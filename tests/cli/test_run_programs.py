@@ -130,6 +130,18 @@ def test_pipe_of_bytecode_is_read_once(tmp_path):
     assert (status, "', 'x'] " in printed, said) == (0, True, "")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder in use cannot be deleted")
+@pytest.mark.parametrize("path", ["train.py", "inner"])
+def test_deleted_working_folder_matches_python(path, tmp_path):
+    write_programs(tmp_path)
+    folder, results = tmp_path / "deleted", []
+    for run in ("-m jaxpool run --quiet", ""):
+        folder.mkdir()
+        results.append(run_in_bash(f"{run} $(rmdir {folder}) {tmp_path / path}", folder))
+    assert results[0] == results[1]
+    assert results[0][0] == 0
+
+
 HEADER = importlib.util.MAGIC_NUMBER + bytes(12)
 
 
