@@ -59,6 +59,9 @@ def run_program(
         exception = left
     except BaseException as error:
         exception = error.with_traceback(_skip_own_frames(error.__traceback__))
+        if not hasattr(sys, "excepthook"):
+            sys.stderr.write("sys.excepthook is missing\n")
+            sys.excepthook = sys.__excepthook__
         sys.excepthook(type(exception), exception, exception.__traceback__)
         sys.stderr.flush()
     on_program_end(exception)

@@ -208,6 +208,7 @@ def test_unrunnable_module_error_matches_python(module, tmp_path):
         "def f(): 1 / 0\ntry: f()\nexcept ZeroDivisionError: raise KeyError(1)",
         "def broken(:",
         "sys.excepthook = lambda *what: print(what[1], what[2].tb_lineno)\nraise OSError('hooked')",
+        "del sys.excepthook\n1 / 0",
         # Under a parent that ignores SIGINT, such as a background job, Python has no handler of it.
         "from signal import *\nsignal(SIGINT, default_int_handler)\nraise_signal(SIGINT)",
     ],
