@@ -86,8 +86,10 @@ def _run_path(main: types.ModuleType, path: str) -> None:
         runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
         return
     if not sys.flags.safe_path:
-        # The real path of a pipe has no folder.
-        sys.path[0] = os.path.dirname(os.path.realpath(path) if os.path.isfile(path) else path)
+        # The real path of a pipe does not exist. A link to the pipe may exist, such as that of /dev/stdin.
+        link = os.readlink(path) if os.path.islink(path) else path
+        paths = (os.path.realpath(path), link, path)
+        sys.path[0] = os.path.dirname(next(filter(os.path.exists, paths)))
     content = Path(path).read_bytes()  # once, because the path may be that of a pipe
     loader_class: Any = importlib.machinery.SourceFileLoader
     if path.endswith(".pyc") or content.startswith(importlib.util.MAGIC_NUMBER[:2]):

@@ -106,6 +106,8 @@ def test_kinds_of_programs_match_python(words, safe_path, tmp_path, monkeypatch)
         "<(cat train.py) -- x",
         "/dev/stdin x < train.py",
         "/dev/stdin < train.pyc",
+        "/dev/stdin x < <(cat train.py)",
+        "link_to_pipe x < <(cat train.py)",
         "- < train.py",
         "- <&-",
         "train.py <&-",
@@ -118,6 +120,7 @@ def test_kinds_of_programs_match_python(words, safe_path, tmp_path, monkeypatch)
 def test_pipes_and_closed_streams_match_python(words, tmp_path):
     write_programs(tmp_path)
     write_script(tmp_path, "1 / 0", "fails.py")
+    (tmp_path / "link_to_pipe").symlink_to("/dev/stdin")
     assert run_in_bash(f"-m jaxpool run --quiet {words}", tmp_path) == run_in_bash(words, tmp_path)
 
 
