@@ -17,6 +17,9 @@ from jax.typing import DTypeLike
 from jaxpool._arguments.errors import ArgumentError, check_nesting, is_nested_deeply
 from jaxpool._arguments.sizes import Shape
 
+# Limit for an object whose `__jax_array__` returns another such object, or itself.
+MAX_NESTED_HOLDERS = 100
+
 
 class SupportsJaxArray(Protocol):
     """An object that holds an array, such as a parameter of Flax NNX."""
@@ -36,9 +39,12 @@ def is_array(x: object) -> bool:
 
 def unwrap_array(x: Any) -> Any:
     """The array that an object with `__jax_array__` holds, such as a parameter of Flax NNX; any other x itself."""
-    # In a tracer, `__jax_array__` is None.
-    is_holder = hasattr(type(x), "__jax_array__") and not isinstance(x, jax.Array)
-    return x.__jax_array__() if is_holder else x
+    for _ in range(MAX_NESTED_HOLDERS):
+        # In a tracer, `__jax_array__` is None.
+        if not hasattr(type(x), "__jax_array__") or isinstance(x, jax.Array):
+            break
+        x = x.__jax_array__()
+    return x
 
 
 def is_prng_key(x: object) -> bool:
@@ -96,6 +102,8 @@ def concrete_values(x: Any) -> np.ndarray | None:
     `jnp.asarray`.
     """
     x = unwrap_array(x)
+    if not isinstance(x, (jax.Array, np.ndarray, np.generic)):
+        x = jnp.asarray(x)  # a list or a number from `__jax_array__`
     if isinstance(x, jax.core.Tracer):
         return None
     if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated):
