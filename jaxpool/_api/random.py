@@ -13,7 +13,6 @@ from jaxpool._arguments.arrays import (
     ArrayArgument,
     as_array,
     as_jax_array,
-    is_array,
     is_prng_key,
     key_source_hint,
     replicated,
@@ -52,7 +51,7 @@ def as_prng_key(key: object, rule: str, hint: str) -> Array:
     if is_prng_key(key):
         return as_jax_array("key", key)
     array, shown_value = unwrap_array(key), ""
-    if is_array(array):
+    if hasattr(type(array), "dtype"):
         shown_value = f"key={array.dtype}{list(array.shape)}"
     elif source_hint := key_source_hint(key):
         hint = source_hint

@@ -17,6 +17,11 @@ from jax.typing import DTypeLike
 from jaxpool._arguments.errors import ArgumentError, check_nesting, is_nested_deeply
 from jaxpool._arguments.sizes import Shape
 
+# Limit for an object whose `__jax_array__` returns another such object, or itself.
+MAX_NESTED_HOLDERS = 100
+# Types that jax has, but that it cannot put on every device in every version.
+RARE_DTYPES = ("int1", "uint1", "float6_e2m3fn", "float6_e3m2fn")
+
 
 class SupportsJaxArray(Protocol):
     """An object that holds an array, such as a parameter of Flax NNX."""
@@ -36,9 +41,12 @@ def is_array(x: object) -> bool:
 
 def unwrap_array(x: Any) -> Any:
     """The array that an object with `__jax_array__` holds, such as a parameter of Flax NNX; any other x itself."""
-    # In a tracer, `__jax_array__` is None.
-    is_holder = hasattr(type(x), "__jax_array__") and not isinstance(x, jax.Array)
-    return x.__jax_array__() if is_holder else x
+    for _ in range(MAX_NESTED_HOLDERS):
+        # In a tracer, `__jax_array__` is None.
+        if not hasattr(type(x), "__jax_array__") or isinstance(x, jax.Array):
+            break
+        x = x.__jax_array__()
+    return x
 
 
 def is_prng_key(x: object) -> bool:
@@ -96,6 +104,8 @@ def concrete_values(x: Any) -> np.ndarray | None:
     `jnp.asarray`.
     """
     x = unwrap_array(x)
+    if not isinstance(x, (jax.Array, np.ndarray, np.generic)):
+        x = jnp.asarray(x)  # a list or a number from `__jax_array__`
     if isinstance(x, jax.core.Tracer):
         return None
     if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated):
@@ -153,11 +163,15 @@ def as_jax_array(arg_name: str, x: object) -> Array:
         hint = f"Pass {arg_name}.astype({arg_name}.dtype.newbyteorder('='))."
         raise wrong_dtype_error(arg_name, "in the byte order of this machine", array, hint)
     check_nesting(arg_name, array)
+    rule = "an array that jax can hold"
     try:
         with np.errstate(over="ignore"):  # large numbers become infinite, as in a cast by jax
             return jnp.asarray(array)
+    except jax.errors.JaxRuntimeError:  # also for a lack of memory and by a transfer guard
+        if is_numpy and array.dtype.name in RARE_DTYPES:
+            raise wrong_dtype_error(arg_name, rule, array) from None
+        raise
     except (TypeError, ValueError, OverflowError):
-        rule = "an array that jax can hold"
         hint = f"Pass jnp.asarray({arg_name}) of what jax can hold."
         if is_numpy:
             raise wrong_dtype_error(arg_name, rule, array) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -283,12 +284,16 @@ def _lp_pool(
         return -_max_of_windows(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOAT_DTYPES else jnp.dtype(np.float32)
     wide_x = x.astype(dtypes.accumulator_dtype(dtype))
+    # Explicit transfers, which jax.transfer_guard("disallow") permits; numbers stay weakly typed.
     with np.errstate(over="ignore"):  # a large norm becomes infinite
-        powers = wide_x**norm
+        # The power with an int is a product, without a transfer.
+        powers = wide_x ** (norm if isinstance(norm, int) else jax.device_put(norm))
+        inverse_norm = jax.device_put(1 / norm)
     total = _sum_of_windows(powers, window, "not")
-    is_zero = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
-    root = jnp.where(is_zero, 1, total) ** (1 / norm)
-    return jnp.where(is_zero, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)
+    zero, one = (jax.device_put(np.asarray(n, total.dtype)) for n in (0, 1))
+    is_zero = total == zero  # the root is not differentiable at 0; PyTorch's gradient is 0
+    root = jnp.where(is_zero, one, total) ** inverse_norm
+    return jnp.where(is_zero, zero**inverse_norm, root).astype(dtype)
 
 
 lp_pool1d = make_pool(1, _lp_pool, _LP_POOL_DOC)

@@ -92,16 +92,25 @@ def test_checks_of_raw_keys_trace_once_per_implementation(monkeypatch):
 def test_objects_with_jax_array_trace_to_the_program_of_their_array(name, kind):
     pool, given = CALLS[name, kind]
     assert any(map(is_array, given.values())) or "xs" in given or "features" in given
-    assert programs(pool, given, Wrapper) == programs(pool, given, lambda array: array)
+    want = programs(pool, given, lambda array: array)
+    assert programs(pool, given, Wrapper) == want
+    assert programs(pool, given, lambda array: Wrapper(Wrapper(Wrapper(array)))) == want
 
 
-@pytest.mark.parametrize(
-    "name", ["stochastic_pool", "gem_pool", "segment_max", "roi_align", "dilate"]
-)
+@pytest.mark.parametrize("name", POOLS)
 def test_eager_calls_with_objects_with_jax_array(name):
+    """Objects with `__jax_array__` may return such objects, or lists, whose dtype is that of `jnp.asarray`."""
+
+    def as_list(array):
+        return array if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else array.tolist()
+
     pool, given = CALLS[name, "small"]
-    got, want = (pool.run(map_arrays(convert, given)) for convert in (Wrapper, jnp.asarray))
-    np.testing.assert_array_equal(got, want)
+    want = pool.run(map_arrays(lambda array: jnp.asarray(as_list(array)), given))
+    for convert in (
+        lambda array: Wrapper(as_list(array)),
+        lambda array: Wrapper(Wrapper(as_list(array))),
+    ):
+        jax.tree.map(np.testing.assert_array_equal, pool.run(map_arrays(convert, given)), want)
 
 
 @pytest.mark.parametrize("name", [name for name in POOLS if POOLS[name].takes("temperature")])
@@ -202,3 +211,23 @@ def test_unsupported_numpy_arrays(name, kind):
             TypeError, match=rf"jaxpool\.{name}: `[^`]+` must be .*{parts}.*{advice}"
         ):
             pool.run(given | {argument: value})
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int1", "uint1", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"]
+)
+def test_dtypes_that_some_versions_of_jax_cannot_hold(dtype):
+    array = np.ones(3, jnp.dtype(dtype))
+    rule = "an array that jax can hold"
+    try:
+        jnp.asarray(array)
+    except jax.errors.JaxRuntimeError:
+        for call in (
+            lambda: jaxpool.max_pool(array, 2, axes=(0,)),
+            lambda: jaxpool.max_pool(X, (2, 2), where=array),
+            lambda: jaxpool.softmax_pool(X, (2, 2), temperature=array),
+            lambda: jaxpool.gem_pool(X, array, (2, 2)),
+            lambda: jaxpool.dilate(X, array),
+        ):
+            with pytest.raises(TypeError, match=rf"jaxpool\.\w+: `\w+` must be {rule}.*={dtype}"):
+                call()

@@ -7,8 +7,7 @@ import pytest
 
 from tests.support.junk import CALLS
 
-# Not lp pools, whose `x**norm` transfers the norm.
-NAMES = [name for name in CALLS if name.startswith("compat.") and ".lp_pool" not in name]
+NAMES = [name for name in CALLS if name.startswith("compat.")]
 MODES = ("reflect", "constant", "nearest", "mirror", "wrap")
 
 

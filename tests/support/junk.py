@@ -54,6 +54,10 @@ class Wrapper:
         return self.value
 
 
+WRAPPER_OF_ITSELF = Wrapper(None)
+WRAPPER_OF_ITSELF.value = WRAPPER_OF_ITSELF
+
+
 class Index:
     """An object with `__index__`."""
 
@@ -108,7 +112,8 @@ OBJECTS = [
     object(), int, len, lambda x: x, ..., slice(2), NotImplemented, X.dtype, jax,
     jax.ShapeDtypeStruct((1, 4, 5, 2), np.float32),
     types.SimpleNamespace(shape=(1, 4, 5, 2), dtype=np.float32), Wrapper(X),
-    Wrapper(jnp.asarray(X)), Wrapper("x"), Wrapper(None),
+    Wrapper(jnp.asarray(X)), Wrapper("x"), Wrapper(None), Wrapper(Wrapper(X)), Wrapper([2, 2]),
+    Wrapper([[2, 2], [2, 2]]), WRAPPER_OF_ITSELF,
     *map(Hostile, ["__repr__", "__len__", "__iter__", "__eq__", "__bool__", "__float__", "__array__"]),
     iter((2, 2)), PartitionSpec("rows"), bytearray(2), memoryview(b"22"),
 ]  # fmt: skip
