@@ -172,7 +172,7 @@ class Step:
     accesses: tuple[AxisAccess, ...]
     piece_taps: int
 
-    @property
+    @functools.cached_property
     def piece_starts(self) -> tuple[int, ...]:
         """The first flat window index of each piece of the window, in ascending order."""
         choices = itertools.product(*[access.tap_offsets for access in self.accesses])
