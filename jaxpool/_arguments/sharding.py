@@ -228,10 +228,12 @@ def call_with_auto_sharding(
     mesh = next((m for m in (context_mesh, *meshes) if AxisType.Explicit in m.axis_types), None)
     if mesh is None:
         return function(x, *args)
+    axis_types = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    axes = tuple(name for name, axis_type in axis_types if axis_type == AxisType.Explicit)
     spec = jax.typeof(x).sharding.spec[x.ndim - num_kept_axes :]
     out_spec = PartitionSpec(*(None,) * num_new_axes, *spec)
     with jax.sharding.use_abstract_mesh(mesh):
-        return jax.sharding.auto_axes(function, out_sharding=out_spec)(x, *args)
+        return jax.sharding.auto_axes(function, axes=axes, out_sharding=out_spec)(x, *args)
 
 
 def check_divisible(

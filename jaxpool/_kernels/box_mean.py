@@ -154,17 +154,19 @@ def group_boxes_by_image(
         valid = jnp.pad(image_of_box == 0, (0, num_slots - num_boxes))
         slot = jnp.where(valid, slots, num_slots)[:num_boxes]
         return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(valid, slots, num_boxes), slot)
-    sorted_images, order = lax.sort_key_val(image_of_box, slots[:num_boxes])
+    _, order = lax.sort_key_val(image_of_box, slots[:num_boxes])
     image_numbers = jnp.arange(num_images, dtype=image_of_box.dtype)
-    first_rank = jnp.searchsorted(sorted_images, image_numbers)
-    end_rank = jnp.searchsorted(sorted_images, image_numbers, side="right")
+    # In a shard_map over some axes of a mesh, jnp.searchsorted raises (jax 0.10).
+    first_rank = jnp.sum(image_of_box < image_numbers[:, None], axis=1, dtype=np.int32)
+    end_rank = jnp.sum(image_of_box <= image_numbers[:, None], axis=1, dtype=np.int32)
     groups_per_image = -((first_rank - end_rank) // group_size)
     group_ends = jnp.cumsum(groups_per_image)
     shift = (
         group_size * (group_ends - groups_per_image) - first_rank
     )  # per image, from the rank of a box to its slot
-    group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups, dtype=np.int32), side="right")
-    group_image = jnp.minimum(group_image, num_images - 1).astype(np.int32)
+    group_numbers = jnp.arange(num_groups, dtype=np.int32)
+    group_image = jnp.sum(group_ends <= group_numbers[:, None], axis=1, dtype=np.int32)
+    group_image = jnp.minimum(group_image, num_images - 1)
     image_of_slot = jnp.repeat(group_image, group_size)
     rank = slots - shift[image_of_slot]
     in_use = rank < end_rank[image_of_slot]
