@@ -83,11 +83,12 @@ class ExtendedBorderPool:
         return self.op.saves_x
 
 
+# Eagerly, jax would transfer numbers, which jax.transfer_guard("disallow") forbids.
+@functools.partial(jax.jit, static_argnums=0)
 def pool_with_extended_border(op: ExtendedBorderPool, x: Array, *arguments: Array) -> Array:
     """Extend the border of x, and pool the extended array."""
     to_dtype = float_constant if is_float(x.dtype) else np.asarray
-    # An explicit transfer, which jax.transfer_guard("disallow") permits.
-    fill_value = jax.device_put(to_dtype(op.cval, x.dtype))
+    fill_value = to_dtype(op.cval, x.dtype)
     for dim, mode in zip(op.window.dims, op.modes, strict=True):
         pad_widths = [
             (dim.low, dim.used_high) if axis == dim.axis else (0, 0) for axis in range(x.ndim)

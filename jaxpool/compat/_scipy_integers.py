@@ -7,6 +7,7 @@ import functools
 import math
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -52,21 +53,27 @@ def addends_of_structure(structure: Any, first_tap: int, kind: Kind, x: Array) -
     The entries are along a new first axis in front of the axes of x, in int32 or in the dtype of x if it is wider.
     """
     dtype = np.dtype(np.int32) if x.dtype.itemsize < 4 else x.dtype
-    xp: Any = np if isinstance(structure, (tuple, list, np.ndarray)) else jnp
-    addends = xp.ravel(xp.asarray(structure))
+    is_numpy = isinstance(structure, (tuple, list, np.ndarray))
+    rows_of = functools.partial(_addend_rows, first_tap=first_tap, kind=kind, dtype=dtype)
+    # Eagerly, jax would transfer numbers, which jax.transfer_guard("disallow") forbids.
+    rows = rows_of(np.asarray(structure), np) if is_numpy else jax.jit(rows_of)(structure)
+    return jax.device_put(rows.reshape((-1,) + (1,) * x.ndim))
+
+
+def _addend_rows(structure: Any, xp: Any = jnp, *, first_tap: int, kind: Kind, dtype: Any) -> Any:
+    addends = structure.ravel()
     addends = addends[::-1] if kind == "max" else addends
     if is_float(addends.dtype):
         addends = addends if kind == "max" else -addends
         ints, floor = xp.trunc(addends), xp.floor(addends[first_tap])
         has_fraction = floor != addends[first_tap]
-        int_dtype = np.int64 if xp is np else dtype if x.dtype.itemsize > 4 else np.int32
+        int_dtype = np.int64 if xp is np else dtype if dtype.itemsize > 4 else np.int32
         ints, floor = ints.astype(int_dtype).astype(dtype), floor.astype(int_dtype).astype(dtype)
     else:
         ints = addends.astype(dtype)
         ints = ints if kind == "max" else -ints
         floor, has_fraction = ints[first_tap], xp.zeros((), bool)
-    rows = xp.concatenate([ints, xp.stack([floor, has_fraction.astype(dtype)])])
-    return jnp.asarray(rows.reshape((-1,) + (1,) * x.ndim))
+    return xp.concatenate([ints, xp.stack([floor, has_fraction.astype(dtype)])])
 
 
 def check_window_size(window_size: int, dtype: np.dtype) -> None:

@@ -20,6 +20,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -94,7 +95,7 @@ def _convert_arguments(
             raise ArgumentError("boxes", "of known sizes", [array.shape for array in arrays], hint)
     if is_list:
         ids = np.repeat(np.arange(len(arrays), dtype=np.int32), [len(array) for array in arrays])
-        images, corners = jnp.asarray(ids), jnp.concatenate(arrays)
+        images, corners = jax.device_put(ids), jnp.concatenate(arrays)
     else:
         images = lax.index_in_dim(arrays[0], 0, axis=1, keepdims=False).astype(np.int32)
         corners = lax.slice_in_dim(arrays[0], 1, 5, axis=1)

@@ -1,5 +1,7 @@
 """Drop-ins transfer nothing under `jax.transfer_guard("disallow")`, in eager calls and inside a program."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,10 +17,17 @@ MODES = ("reflect", "constant", "nearest", "mirror", "wrap")
 def test_calls(name):
     function, given = CALLS[name]
     given = {k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
-    if "boxes" in given:
-        given["boxes"] = jnp.zeros((3, 5))  # of the first image
-    arrays = {k: v for k, v in given.items() if isinstance(v, jax.Array)}
-    for options in [{"mode": mode} for mode in MODES] if "scipy" in name else [{}]:
+    variants = [{}]
+    if "boxes" in given:  # an array or a list
+        variants = [{"boxes": jnp.zeros((3, 5))}, {"boxes": [jnp.zeros((3, 4))]}]
+    if "scipy" in name:
+        integers = {k: v.astype(np.int32) for k, v in given.items() if isinstance(v, jax.Array)}
+        if "structure" in inspect.signature(function).parameters:
+            integers["structure"] = jnp.ones((3,) * given["input"].ndim, np.int32)
+        variants = [*[{"mode": mode} for mode in MODES], integers]
+    for variant in variants:
+        call = given | variant
+        arrays = {k: v for k, v in call.items() if isinstance(v, jax.Array)}
         with jax.transfer_guard("disallow"):
-            function(**given, **options)
-            jax.jit(lambda arrays, options=options: function(**given | arrays, **options))(arrays)
+            function(**call)
+            jax.jit(lambda arrays, call=call: function(**call | arrays))(arrays)

@@ -136,14 +136,18 @@ def varying_calls(name):
             yield run, tree, flags, args, specs
 
 
+@pytest.mark.parametrize("other_axes", [None, "auto", later("explicit")])
 @pytest.mark.parametrize("name", NAMES)
-def test_trace_with_varying_argument(name):
+def test_trace_with_varying_argument(name, other_axes):
+    """In a `shard_map` over all axes of the mesh, or over one of two axes."""
     mesh = AbstractMesh((2,), ("a",), axis_types=axis_types(1, "manual"))
+    if other_axes:
+        mesh = AbstractMesh((2, 2), ("a", "b"), axis_types=axis_types(2, other_axes))
     for run, tree, flags, args, specs in varying_calls(name):
         body = varying(run, tree, flags)
         types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in args]
-        mapped = jax.shard_map(body, mesh=mesh, in_specs=(specs,), out_specs=P("a"))
-        jax.eval_shape(mapped, types)
+        by_a = {"in_specs": (specs,), "out_specs": P("a"), "axis_names": {"a"}}
+        jax.eval_shape(jax.shard_map(body, mesh=mesh, **by_a), types)
 
 
 @requires_eight_devices
