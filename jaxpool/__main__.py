@@ -99,4 +99,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if status := main():  # with PYTHONINSPECT, even sys.exit(0) prints a traceback
+        sys.exit(status)

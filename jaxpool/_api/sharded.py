@@ -154,7 +154,7 @@ def _flatten_call(
         is_named = isinstance(argument, DictKey)
         name = argument.key if is_named else parameters[min(argument.idx, len(parameters) - 1)].name
         is_item = len(path) < 2 and not any(isinstance(key, DictKey) for key in path)
-        if name in (first_name, "y") and is_item and is_array(leaf):
+        if name in (first_name, "y", "other") and is_item and is_array(leaf):
             pooled[index] = (np.ndim(leaf), -np.shape(leaf).count(1))
         if index in pooled or (name in OPERAND_NAMES and is_item):
             operand_indices.add(index)

@@ -165,7 +165,6 @@ class Halo:
         receivers = [to for to in shards if to + offset in shards and needed[to] > min_needed]
         exist = self.shard_id() < self.num_shards - hop if is_after else self.shard_id() >= hop
         received = lax.ppermute(rows, self.mesh_axes, [(to + offset, to) for to in receivers])
-        exist = jnp.broadcast_to(exist, received.shape)
         missing = jnp.full(received.shape, fill, rows.dtype)  # `lax.ppermute` returns zeros there
         return lax.select(exist, received, missing)
 

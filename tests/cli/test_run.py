@@ -34,6 +34,14 @@ def test_script_without_jax_prints_note(tmp_path):
     )
 
 
+def test_success_raises_no_exception(tmp_path):
+    """With PYTHONINSPECT, Python prints the traceback of a SystemExit, also of status 0."""
+    words = [*JAXPOOL_RUN, "--quiet", write_script(tmp_path, "print(1)")]
+    status, printed, said = run_python(words, tmp_path, stdin="", PYTHONINSPECT="1")
+    assert (status, printed.splitlines()[0]) == (0, "1")
+    assert "Traceback" not in said
+
+
 def test_call_after_import(tmp_path, monkeypatch):
     write_script(tmp_path, "whole = True", "imported_late.py")
     monkeypatch.syspath_prepend(tmp_path)

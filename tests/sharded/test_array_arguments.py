@@ -15,6 +15,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
+from jaxpool.compat import torch
 from jaxpool._api.sharded import OPERAND_NAMES
 from jaxpool._arguments.arrays import varying_mesh_axes
 from tests.sharded.cases import (
@@ -334,10 +335,12 @@ def test_coinciding_sizes_in_composition(name):
 
 
 @requires_eight_devices
-@pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin"])
+@pytest.mark.parametrize(
+    "function", [jaxpool.maximum, jaxpool.minimum, jaxpool.fmax, jaxpool.fmin, torch.maximum]
+)
 @pytest.mark.parametrize("axis", range(4))
-def test_operand_that_broadcasts_comes_first(op, axis):
-    function, xs = getattr(jaxpool, op), [IMAGES[:1, :, :1], IMAGES]
+def test_operand_that_broadcasts_comes_first(function, axis):
+    xs = [jnp.asarray(IMAGES[:1, :, :1]), jnp.asarray(IMAGES)]
     y = jaxpool.sharded(function, mesh=mesh_of((2,), "auto"), spec=spec_of(axis))(*xs)
     assert y.sharding.spec[axis] == "a"
     np.testing.assert_array_equal(y, function(*xs))
