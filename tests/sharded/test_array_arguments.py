@@ -15,9 +15,9 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool.compat import torch
 from jaxpool._api.sharded import OPERAND_NAMES
 from jaxpool._arguments.arrays import varying_mesh_axes
+from jaxpool.compat import torch
 from tests.sharded.cases import (
     POOLS,
     assert_close,
