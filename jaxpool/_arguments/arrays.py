@@ -345,7 +345,8 @@ def _mask_shape_hint(arg_name: str, mask_shape: Shape, shape: Shape, output_shap
     if mask_shape == output_shape or (
         None in axes and None not in _matching_axes(mask_shape, output_shape)
     ):
-        return "It has the shape of the output. Pass a mask of the elements of x."
+        fit = "It has the shape" if mask_shape == output_shape else "Its sizes fit axes"
+        return f"{fit} of the output. Pass a mask of the elements of x."
     if None in axes:
         return "Align it with the last axes of x: each size is that of x or 1."
     from_end: Any = _matching_axes(mask_shape[::-1], shape[::-1])
