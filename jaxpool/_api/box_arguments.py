@@ -89,4 +89,5 @@ def check_spatial_scale(spatial_scale: object) -> float:
 
 
 def check_positive_number(arg_name: str, value: object, hint: str) -> float:
-    return checked_float(arg_name, value, "a positive number", hint, lambda x: 0 < x < math.inf)
+    rule = "a positive number in the range of float64"
+    return checked_float(arg_name, value, rule, hint, lambda x: 0 < x < math.inf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard
 
@@ -268,7 +269,7 @@ FloatPredicate = Callable[[float], bool]
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether `value` is a real Python or NumPy number; bools and ints that overflow a float are excluded."""
-    if isinstance(value, int) and abs(value) >= 2**1023:
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
         return False
     number_types = (int, float, np.integer, np.floating)
     return isinstance(value, number_types) and not isinstance(value, bool)
