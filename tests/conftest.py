@@ -16,7 +16,7 @@ os.environ.setdefault("XLA_FLAGS", FLAGS)
 # With more threads, PyTorch's busy-wait for the threads of the other pytest workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests that need these variables set them.
-for variable in ("JAXPOOL_DISABLE", "PYTHONSAFEPATH"):
+for variable in ("JAXPOOL_DISABLE", "PYTHONDEVMODE", "PYTHONINSPECT", "PYTHONSAFEPATH"):
     os.environ.pop(variable, None)
 # A parent that ignores SIGCHLD passes this on, and children then have no exit status. Windows has no such signal.
 if hasattr(signal, "SIGCHLD"):

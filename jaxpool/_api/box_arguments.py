@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from jax import Array, lax
@@ -28,9 +28,13 @@ def as_boxes(boxes: ArrayArgument) -> Array:
 
 
 def check_images_and_boxes(
-    arg_name: str, xs: Sequence[Array], boxes: Array, batch_indices: ArrayArgument | None
+    named_xs: Mapping[str, Array], boxes: Array, batch_indices: ArrayArgument | None
 ) -> tuple[list[Array], Array, Array]:
-    """Return `xs` as arrays (B, H, W, C), the boxes as an array (n, 4), and the image index of each box."""
+    """Return the images as arrays (B, H, W, C), the boxes as an array (n, 4), and the image index of each box.
+
+    The keys of `named_xs` are names for errors, such as "features[0]".
+    """
+    xs = list(named_xs.values())
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
         rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
         hints = {4: "One box is boxes[None].", 5: "Images go into batch_indices."}
@@ -38,12 +42,14 @@ def check_images_and_boxes(
         hint = hints.get(last_size, "The last axis has the four numbers of a box.")
         raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
     if not all(map(is_int, boxes.shape)):
-        hint = f"Only the channels of {arg_name} may be symbolic."
+        hint = "Only channels may be symbolic."
         raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, attribute="shape")
     ndim = 3 if batch_indices is None and xs[0].ndim == 3 else 4
-    for x in xs:
+    for arg_name, x in named_xs.items():
         if x.ndim != ndim:
             rule = "(B, H, W, C), or (H, W, C) without batch_indices"
+            if xs[0].ndim == ndim:
+                rule = f"of {ndim} axes, as {next(iter(named_xs))} is"
             raise ArgumentError(arg_name, rule, x.shape, "One image is x[None].", attribute="shape")
         if not all(map(is_int, x.shape[:-1])):
             rule, hint = "of known sizes but for C", "Channels may be symbolic."
@@ -60,12 +66,12 @@ def check_images_and_boxes(
         hint = "Pass the image of each box as int32."
         shape = boxes.shape[:-1]
         images = as_integer_array("batch_indices", batch_indices, shape, num_images, hint)
-        return [*xs], flat_boxes, clip_segment_ids(replicated(images).reshape(-1), num_images)
+        return xs, flat_boxes, clip_segment_ids(replicated(images).reshape(-1), num_images)
     if boxes.ndim != 3 or boxes.shape[0] != num_images:
         rule = f"({num_images}, K, 4) without batch_indices, K boxes of each image"
         hint = "Pass the image of each box as batch_indices."
         raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
-    return [*xs], flat_boxes, lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
+    return xs, flat_boxes, lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
 
 
 def check_num_cells(arg_name: str, value: object) -> tuple[int, ...]:
@@ -83,4 +89,5 @@ def check_spatial_scale(spatial_scale: object) -> float:
 
 
 def check_positive_number(arg_name: str, value: object, hint: str) -> float:
-    return checked_float(arg_name, value, "a positive number", hint, lambda x: 0 < x < math.inf)
+    rule = "a positive number in the range of float64"
+    return checked_float(arg_name, value, rule, hint, lambda x: 0 < x < math.inf)

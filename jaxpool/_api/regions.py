@@ -122,7 +122,7 @@ def roi_align(
     x, boxes = as_array(x), as_boxes(boxes)
     op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)
     check_choice("kind", kind, ("avg", "max"))
-    xs, flat_boxes, image_indices = check_images_and_boxes("x", [x], boxes, batch_indices)
+    xs, flat_boxes, image_indices = check_images_and_boxes({"x": x}, boxes, batch_indices)
 
     def pool_cells(x: Array, *extra_args: Array) -> Array:
         if kind == "max":
@@ -218,7 +218,8 @@ def multilevel_roi_align(
     if not is_tuple_or_list(features) or not features:
         hint = "One level is [x]."
         raise ArgumentError("features", rule, features, hint, TypeError, must_be_static=False)
-    xs = [as_array(x, f"features[{level}]") for level, x in enumerate(features)]
+    names = [f"features[{level}]" for level in range(len(features))]
+    named_xs = {name: as_array(x, name) for name, x in zip(names, features, strict=True)}
     boxes = as_boxes(boxes)
     op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)
     finest_level = -math.log2(op.scale)
@@ -227,7 +228,7 @@ def multilevel_roi_align(
     size = check_positive_number("canonical_size", canonical_size, "Pass 224.")
     rule = "an int from -1024 to 1024"  # more than the exponents of floats
     level = checked_int("canonical_level", canonical_level, rule, "Pass 4.", range(-1024, 1025))
-    xs, flat_boxes, image_indices = check_images_and_boxes("features", xs, boxes, batch_indices)
+    xs, flat_boxes, image_indices = check_images_and_boxes(named_xs, boxes, batch_indices)
     if len({(x.shape[0], x.shape[-1], x.dtype) for x in xs}) > 1:
         type_texts = [f"{x.dtype}{list(x.shape)}" for x in xs]
         rule = "of one dtype, and of as many images and channels each"
@@ -331,7 +332,7 @@ def roi_max_pool(
     num_cells = check_num_cells("output_shape", output_shape)
     scale = check_spatial_scale(spatial_scale)
     check_choice("ties", ties, ("first", "last", "split"))
-    (x,), flat_boxes, image_indices = check_images_and_boxes("x", [x], boxes, batch_indices)
+    (x,), flat_boxes, image_indices = check_images_and_boxes({"x": x}, boxes, batch_indices)
     check_fits_int32_indices("x", x.shape[1:3])
     y = max_pixel_of_cells(num_cells, scale, ties, x, flat_boxes, image_indices)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])

@@ -82,7 +82,7 @@ def checked_soft_rows(
     temperature: object, rescaling_hint: str, *arguments: Any
 ) -> tuple[Array, SegmentRows, tuple[Segments, float]]:
     """x as floats, its rows, and the segments and temperature of an op; `rescaling_hint` is for a temperature array."""
-    rule = "a finite number above 0"
+    rule = "a finite number above 0 in the range of float64"
     if is_array(temperature) and not isinstance(temperature, np.generic):
         raise ArgumentError(
             "temperature", rule, temperature, rescaling_hint, TypeError, must_be_static=False

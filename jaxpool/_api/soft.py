@@ -65,7 +65,8 @@ def lp_pool(
     """
     arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
     checked = check_input(x, arguments)
-    exponent = checked_float("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
+    rule = "a number above 0 in the range of float64, or inf"
+    exponent = checked_float("p", p, rule, "Pass 2, say.", lambda p: p > 0)
     mask = checked.checked_mask(where)
     x = dtypes.as_float(checked.x)
     x = x if mask is None else fill_masked(x, mask, 0)
@@ -124,9 +125,9 @@ def gem_pool(
     """
     arguments = WindowArguments(window_shape, strides, padding, window_dilation, ceil_mode, axes)
     checked = check_input(x, arguments)
-    rule, hint = "a finite number above 0", "Leave it out for 1e-6."
+    rule, hint = "a finite number above 0 in the range of float64", "Leave it out for 1e-6."
     min_value = checked_float("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
-    rule, shape = "a finite number other than 0", checked.output_shape
+    rule, shape = "a finite number other than 0 in the range of float64", checked.output_shape
     static_p, operands = as_coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
     op = MeanPool(checked.window, static_p, min_value)
     return checked.apply(apply_ranged, op, dtypes.as_float(checked.x), *operands)
@@ -140,7 +141,7 @@ def _soft_pool(
     where: MaskArgument,
 ) -> Array:
     checked = check_input(x, arguments)
-    rule, shape = "a finite number above 0", checked.output_shape
+    rule, shape = "a finite number above 0 in the range of float64", checked.output_shape
     static_t, operands = as_coefficient(
         "temperature", temperature, rule, lambda t: 0 < t < math.inf, shape
     )

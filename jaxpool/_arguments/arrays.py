@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard
 
@@ -268,7 +269,7 @@ FloatPredicate = Callable[[float], bool]
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether `value` is a real Python or NumPy number; bools and ints that overflow a float are excluded."""
-    if isinstance(value, int) and abs(value) >= 2**1023:
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
         return False
     number_types = (int, float, np.integer, np.floating)
     return isinstance(value, number_types) and not isinstance(value, bool)
@@ -345,7 +346,8 @@ def _mask_shape_hint(arg_name: str, mask_shape: Shape, shape: Shape, output_shap
     if mask_shape == output_shape or (
         None in axes and None not in _matching_axes(mask_shape, output_shape)
     ):
-        return "It has the shape of the output. Pass a mask of the elements of x."
+        fit = "It has the shape" if mask_shape == output_shape else "Its sizes fit axes"
+        return f"{fit} of the output. Pass a mask of the elements of x."
     if None in axes:
         return "Align it with the last axes of x: each size is that of x or 1."
     from_end: Any = _matching_axes(mask_shape[::-1], shape[::-1])

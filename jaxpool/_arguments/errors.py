@@ -11,6 +11,7 @@ from typing import Any
 
 MAX_SHOWN_CHARS = 200  # maximum length of a value's repr in a message
 MAX_SHOWN_ELEMENTS = 16  # a larger array is shown as its dtype and shape
+MAX_SHOWN_AXES = 2  # an array of more axes is shown in the same way
 MAX_DEPTH = 100  # of nested tuples, lists and dicts
 MAX_PARTS = 10**7  # of nested tuples, lists and dicts, counting a shared part each time
 TRACED_VALUE_HINT = (
@@ -106,10 +107,13 @@ def _is_tracer(value: object) -> bool:
 
 
 def _is_shown_as_type(value: object) -> bool:
-    """Whether `value` is a traced array, or an array of NumPy or jax with many elements."""
+    """Whether `value` is a traced array, or an array of NumPy or jax with many elements or axes."""
     libraries = [sys.modules[name] for name in ("numpy", "jax") if name in sys.modules]
     array_types = tuple(getattr(module, "ndarray", None) or module.Array for module in libraries)
-    return _is_tracer(value) or (isinstance(value, array_types) and value.size > MAX_SHOWN_ELEMENTS)
+    return _is_tracer(value) or (
+        isinstance(value, array_types)
+        and (value.size > MAX_SHOWN_ELEMENTS or value.ndim > MAX_SHOWN_AXES)
+    )
 
 
 def _repr(value: Any) -> str:

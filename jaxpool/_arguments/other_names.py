@@ -33,7 +33,7 @@ REPLACEMENTS = {
 }
 # Patterns of all names in modules of `jaxpool.compat` that are no public name of jaxpool.
 DROP_IN_NAMES = {
-    "torch": r"(Adaptive|adaptive_)?(Max|Avg|max_|avg_)[Pp]ool[123]d|(LPPool|lp_pool|MaxUnpool|max_unpool)[123]d"
+    "torch": r"((Adaptive)?(Max|Avg)P|(adaptive_)?(max|avg)_p)ool[123]d|(LPPool|lp_pool|MaxUnpool|max_unpool)[123]d"
     r"|(FractionalMaxPool|fractional_max_pool)[23]d|amax|amin|aminmax|logcumsumexp|(nan)?median",
     "equinox": r"(Adaptive)?(Max|Avg)Pool[123]d|(Adaptive)?Pool",
     "flax": r"pool",
@@ -50,10 +50,11 @@ def public_function_hint(name: str, public_names: Iterable[str]) -> str:
     for pattern, replacement in REPLACEMENTS.items():
         plain_name = re.sub(pattern, replacement, plain_name)
     hints = [f"jaxpool.{each}" for each in public_names if each.replace("_", "") == plain_name]
+    drop_in_name = re.sub("(?<=Max|Avg)pool", "Pool", name)
     drop_ins = [
-        f"jaxpool.compat.{module}.{name}"
+        f"jaxpool.compat.{module}.{drop_in_name}"
         for module, pattern in DROP_IN_NAMES.items()
-        if re.fullmatch(pattern, name)
+        if re.fullmatch(pattern, drop_in_name)
     ]
     hints += [f"the drop-in {' or '.join(drop_ins)}"] if drop_ins else []
     return f": use {', or '.join(hints)}" if hints else ""

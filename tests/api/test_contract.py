@@ -146,6 +146,16 @@ OTHER_NAMES = {
             "AvgPool1d",
             "avg_pool, or the drop-in jaxpool.compat.torch.AvgPool1d or jaxpool.compat.equinox.AvgPool1d",
         ),
+        (
+            "Maxpool2d",
+            "max_pool, or the drop-in jaxpool.compat.torch.MaxPool2d or jaxpool.compat.equinox.MaxPool2d",
+        ),
+        (
+            "AdaptiveAvgpool2d",
+            "adaptive_avg_pool, or the drop-in jaxpool.compat.torch.AdaptiveAvgPool2d or "
+            "jaxpool.compat.equinox.AdaptiveAvgPool2d",
+        ),
+        ("max_Pool2d", "max_pool"),
         ("max_pool2d", "max_pool, or the drop-in jaxpool.compat.torch.max_pool2d"),
         ("MaxPool", "max_pool, or the drop-in jaxpool.compat.haiku.MaxPool"),
         ("roi_pool", "roi_max_pool, or the drop-in jaxpool.compat.torchvision.roi_pool"),

@@ -38,6 +38,12 @@ VALID_TEXTS = {
 LINES = (Path(__file__).parent / "bad_commands.txt").read_text("utf-8").splitlines()
 
 
+@pytest.fixture(autouse=True)
+def writable_folder(tmp_path, monkeypatch):
+    """Working folder that can be written to, as the default `--output` of demo must be."""
+    monkeypatch.chdir(tmp_path)
+
+
 class TestErrors:
     @pytest.mark.parametrize("line", [line for line in LINES if "  ->  " in line])
     def test_message_is_one_line(self, line, capsys):
@@ -60,7 +66,6 @@ class TestErrors:
     )
     def test_unusual_text(self, command, option, text, tmp_path, capsys, monkeypatch):
         """One line of at most 1000 characters, and nothing on standard output."""
-        monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("jaxpool._cli.demo.run", lambda args: 0)
         monkeypatch.setattr("jaxpool._cli.run.run", lambda args: 0)
         for suffix in ("", ".png", ".html", ".json", ".npy"):

@@ -138,9 +138,10 @@ def test_pipe_of_bytecode_is_read_once(tmp_path):
 def test_deleted_working_folder_matches_python(path, tmp_path):
     write_programs(tmp_path)
     folder, results = tmp_path / "deleted", []
+    quoted_folder, script = shlex.quote(str(folder)), shlex.quote(str(tmp_path / path))
     for run in ("-m jaxpool run --quiet", ""):
         folder.mkdir()
-        results.append(run_in_bash(f"{run} $(rmdir {folder}) {tmp_path / path}", folder))
+        results.append(run_in_bash(f"{run} $(rmdir {quoted_folder}) {script}", folder))
     assert results[0] == results[1]
     assert results[0][0] == 0
 
