@@ -131,7 +131,11 @@ def _nest_vmaps(kernel: Kernel, batch: Batch) -> Kernel:
 
 
 def _compute(*args: Array, op: Op, method: str, batch: Batch, platform: Platform) -> Any:
-    kernel: Kernel = functools.partial(getattr(op, method), platform)
+    kernel: Any = functools.partial(getattr(op, method), platform)
+    if kernel.func.__func__ is Op.value_with_residual:
+        # It is `value`, which is traced already if the pool is jitted.
+        params = _params(op, "value")
+        kernel = functools.partial(_call_kernel, kernel=_compute, platform=platform, params=params)
     if op.materialises_inputs and method == "primal":
         kernel = store_arguments(barrier_of(platform), kernel)
     return _nest_vmaps(kernel, batch)(*args)
