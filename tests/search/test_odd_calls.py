@@ -18,6 +18,7 @@ from hypothesis import event, example, given, settings
 from jax.export import symbolic_shape
 
 import jaxpool
+from jaxpool._arguments.arrays import unwrap_array
 from jaxpool.testing import pools
 from jaxpool.testing._record import TUPLE_PARAMETERS
 from tests.search.odd_calls import OddCall, odd_calls
@@ -138,7 +139,7 @@ def expected_dtype(pool, given):
         return np.dtype(bool)
     operands = [given[name] for name in pool.operands if name != "kernel"]
     operands = operands[0] if pool.operands[0] in TUPLE_PARAMETERS else operands
-    arrays = [x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in operands]
+    arrays = map(unwrap_array, operands)
     dtype = jnp.result_type(*[int(x) if isinstance(x, enum.IntEnum) else x for x in arrays])
     is_mean = pool.averages(given) and not jnp.issubdtype(dtype, jnp.inexact)
     return np.dtype(np.float32) if is_mean else dtype
