@@ -54,13 +54,14 @@ def addends_of_structure(structure: Any, first_tap: int, kind: Kind, x: Array) -
     """
     dtype = np.dtype(np.int32) if x.dtype.itemsize < 4 else x.dtype
     is_numpy = isinstance(structure, (tuple, list, np.ndarray))
-    rows_of = functools.partial(_addend_rows, first_tap=first_tap, kind=kind, dtype=dtype)
-    # Eagerly, jax would transfer numbers, which jax.transfer_guard("disallow") forbids.
-    rows = rows_of(np.asarray(structure), np) if is_numpy else jax.jit(rows_of)(structure)
+    if is_numpy:
+        rows = _addend_rows(np.asarray(structure), np, first_tap, kind, dtype)
+    else:
+        rows = _jitted_addend_rows(structure, jnp, first_tap, kind, dtype)
     return jax.device_put(rows.reshape((-1,) + (1,) * x.ndim))
 
 
-def _addend_rows(structure: Any, xp: Any = jnp, *, first_tap: int, kind: Kind, dtype: Any) -> Any:
+def _addend_rows(structure: Any, xp: Any, first_tap: int, kind: Kind, dtype: np.dtype) -> Any:
     addends = structure.ravel()
     addends = addends[::-1] if kind == "max" else addends
     if is_float(addends.dtype):
@@ -74,6 +75,10 @@ def _addend_rows(structure: Any, xp: Any = jnp, *, first_tap: int, kind: Kind, d
         ints = ints if kind == "max" else -ints
         floor, has_fraction = ints[first_tap], xp.zeros((), bool)
     return xp.concatenate([ints, xp.stack([floor, has_fraction.astype(dtype)])])
+
+
+# Eagerly, jax would transfer numbers, which jax.transfer_guard("disallow") forbids.
+_jitted_addend_rows = jax.jit(_addend_rows, static_argnums=(1, 2, 3, 4))
 
 
 def check_window_size(window_size: int, dtype: np.dtype) -> None:
