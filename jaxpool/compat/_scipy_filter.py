@@ -83,12 +83,19 @@ class ExtendedBorderPool:
         return self.op.saves_x
 
 
-# Eagerly, jax would transfer numbers, which jax.transfer_guard("disallow") forbids.
-@functools.partial(jax.jit, static_argnums=0)
 def pool_with_extended_border(op: ExtendedBorderPool, x: Array, *arguments: Array) -> Array:
     """Extend the border of x, and pool the extended array."""
     to_dtype = float_constant if is_float(x.dtype) else np.asarray
-    fill_value = to_dtype(op.cval, x.dtype)
+    # An argument of the compiled function, so that another value needs no new compilation.
+    fill_value = jax.device_put(to_dtype(op.cval, x.dtype))
+    return _pool_with_fill_value(dataclasses.replace(op, cval=0), fill_value, x, *arguments)
+
+
+# Eagerly, jax would transfer numbers, which jax.transfer_guard("disallow") forbids.
+@functools.partial(jax.jit, static_argnums=0)
+def _pool_with_fill_value(
+    op: ExtendedBorderPool, fill_value: Array, x: Array, *arguments: Array
+) -> Array:
     for dim, mode in zip(op.window.dims, op.modes, strict=True):
         pad_widths = [
             (dim.low, dim.used_high) if axis == dim.axis else (0, 0) for axis in range(x.ndim)

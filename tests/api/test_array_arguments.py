@@ -211,23 +211,3 @@ def test_unsupported_numpy_arrays(name, kind):
             TypeError, match=rf"jaxpool\.{name}: `[^`]+` must be .*{parts}.*{advice}"
         ):
             pool.run(given | {argument: value})
-
-
-@pytest.mark.parametrize(
-    "dtype", ["int1", "uint1", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"]
-)
-def test_dtypes_that_some_versions_of_jax_cannot_hold(dtype):
-    array = np.ones(3, jnp.dtype(dtype))
-    rule = "an array that jax can hold"
-    try:
-        jnp.asarray(array)
-    except jax.errors.JaxRuntimeError:
-        for call in (
-            lambda: jaxpool.max_pool(array, 2, axes=(0,)),
-            lambda: jaxpool.max_pool(X, (2, 2), where=array),
-            lambda: jaxpool.softmax_pool(X, (2, 2), temperature=array),
-            lambda: jaxpool.gem_pool(X, array, (2, 2)),
-            lambda: jaxpool.dilate(X, array),
-        ):
-            with pytest.raises(TypeError, match=rf"jaxpool\.\w+: `\w+` must be {rule}.*={dtype}"):
-                call()
