@@ -1,4 +1,4 @@
-"""Drop-ins transfer nothing under `jax.transfer_guard("disallow")`, in eager calls and inside a program."""
+"""Drop-ins transfer nothing under `jax.transfer_guard("disallow")`, and an equal eager call compiles nothing."""
 
 import inspect
 
@@ -14,7 +14,7 @@ MODES = ("reflect", "constant", "nearest", "mirror", "wrap")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_calls(name):
+def test_calls(name, caplog):
     function, given = CALLS[name]
     given = {k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
     variants = [{}]
@@ -30,4 +30,7 @@ def test_calls(name):
         arrays = {k: v for k, v in call.items() if isinstance(v, jax.Array)}
         with jax.transfer_guard("disallow"):
             function(**call)
+            with jax.log_compiles():
+                function(**call)
+            assert "Finished XLA compilation" not in caplog.text
             jax.jit(lambda arrays, call=call: function(**call | arrays))(arrays)
