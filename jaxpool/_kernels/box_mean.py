@@ -5,6 +5,7 @@ which hold all images of a batch; a feature pyramid has one pixel array per leve
 """
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -218,47 +219,49 @@ class WeightedPixels(NamedTuple):
     rows: tuple[Array, Array]
     columns: tuple[Array, Array]
 
-    @property
-    def pixels_per_cell(self) -> tuple[int, int]:
-        """Number of pixel rows per cell, and number of pixel columns per cell."""
-        return self.rows[0].shape[2], self.columns[0].shape[2]
-
     def all_pixels(self) -> tuple[Array, Array]:
         """Numbers and weights of all pixels of every cell: (K, cells, cells, n, n) each."""
         (rows, row_weights), (columns, column_weights) = self.rows, self.columns
         pixels = rows[:, :, None, :, None] + columns[:, None, :, None, :]
         return pixels, row_weights[:, :, None, :, None] * column_weights[:, None, :, None, :]
 
-    def one_pixel(self, row_index: int, column_index: int) -> tuple[Array, Array]:
-        """Number and weight of pixel (row_index, column_index) of every cell: (K, cells, cells) each."""
-        (rows, row_weights), (columns, column_weights) = self.rows, self.columns
-        pixel = rows[:, :, None, row_index] + columns[:, None, :, column_index]
-        return pixel, row_weights[:, :, None, row_index] * column_weights[:, None, :, column_index]
+
+NumbersAndWeights = tuple[Array, Array]  # (K, cells) each: one pixel row or pixel column of each cell
 
 
-def _gather_pixels(pixel_rows: Array, pixel_numbers: Array, gather_number: int) -> Array:
-    """Gather `pixel_rows` at `pixel_numbers`, in the accumulator dtype.
+@functools.partial(jax.jit, static_argnums=3)
+def _weighted_pixel(
+    pixel_rows: Array, row: NumbersAndWeights, column: NumbersAndWeights, gather_number: int
+) -> Array:
+    """One weighted pixel of each cell, (K, cells, cells, C), in the accumulator dtype.
 
     16-bit floats are gathered as integers, because XLA for CPU would widen the whole float array before the gather.
     """
     dtype = pixel_rows.dtype
-    if not is_16_bit_float(dtype):
-        pixels = jnp.take(pixel_rows, pixel_numbers, axis=0, mode="clip")
-        return pixels.astype(accumulator_dtype(dtype))
-    bits = lax.bitcast_convert_type(pixel_rows, _GATHER_DTYPES[gather_number % 2])
-    pixels = jnp.take(bits, pixel_numbers, axis=0, mode="clip")
-    return to_comparison_dtype(lax.bitcast_convert_type(pixels, dtype))
+    numbers = row[0][:, :, None] + column[0][:, None]
+    weight = (row[1][:, :, None] * column[1][:, None]).astype(accumulator_dtype(dtype))[..., None]
+    if is_16_bit_float(dtype):
+        bits = lax.bitcast_convert_type(pixel_rows, _GATHER_DTYPES[gather_number])
+        pixels = jnp.take(bits, numbers, axis=0, mode="clip")
+        pixels = to_comparison_dtype(lax.bitcast_convert_type(pixels, dtype))
+    else:
+        pixels = jnp.take(pixel_rows, numbers, axis=0, mode="clip").astype(weight.dtype)
+    # The product of an infinite or NaN pixel and a weight of 0 would be NaN.
+    return jnp.where(weight != 0, pixels * weight, 0)
 
 
 def _weighted_sums(pixel_rows: Array, weighted_pixels: WeightedPixels) -> Array:
     """Weighted sums over the pixels of each cell, (K, cells, cells, C), in the accumulator dtype."""
-    total = jnp.zeros((), accumulator_dtype(pixel_rows.dtype))
-    for n, (u, v) in enumerate(np.ndindex(*weighted_pixels.pixels_per_cell)):
-        pixel, weight = weighted_pixels.one_pixel(u, v)
-        weight = weight.astype(total.dtype)[..., None]
-        # The product of an infinite or NaN pixel and a weight of 0 would be NaN.
-        total = total + jnp.where(weight != 0, _gather_pixels(pixel_rows, pixel, n) * weight, 0)
+    pairs = itertools.product(*map(_split_last_axis, weighted_pixels))
+    total = np.zeros((), accumulator_dtype(pixel_rows.dtype))
+    for n, (row, column) in enumerate(pairs):
+        total = lax.add(total, _weighted_pixel(pixel_rows, row, column, n % 2))
     return total
+
+
+def _split_last_axis(arrays: tuple[Array, Array]) -> list[NumbersAndWeights]:
+    pieces = [[lax.index_in_dim(a, n, 2, keepdims=False) for n in range(a.shape[2])] for a in arrays]
+    return [*zip(*pieces, strict=True)]
 
 
 def weighted_sums_by_gather(
