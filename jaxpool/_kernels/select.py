@@ -78,12 +78,11 @@ def _run_select_passes(
                 key = dtypes.to_comparison_dtype(key)
             if not with_index:
                 return (key,)
-            is_number = isinstance(tap, int)
-            flat_tap = dtypes.full_like(value, tap, dtype) if is_number else jnp.asarray(tap, dtype)
-            if views[1:]:
-                inner_tap = views[1] if pass_.repeats_ends else pad_to_region(views[1], fill=0)
-                flat_tap = flat_tap + inner_tap
-            return key, flat_tap
+            flat_tap = np.asarray(tap, dtype) if isinstance(tap, int) else jnp.asarray(tap, dtype)
+            if not views[1:]:
+                return key, flat_tap if flat_tap.ndim else dtypes.full_like(key, flat_tap, dtype)
+            inner_tap = views[1] if pass_.repeats_ends else pad_to_region(views[1], fill=0)
+            return key, lax.add(flat_tap, inner_tap)
 
         arrays = [value, *[cast(tap, dtype) for tap in taps]]
         source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
