@@ -88,6 +88,12 @@ class Axis:
         covers = self.window == self.size and self.dilation == 1 and not self.is_padded
         return covers and self.out == 1
 
+    @property
+    def is_tiled(self) -> bool:
+        """Whether windows cover exactly the whole axis, without padding, overlap or gaps."""
+        is_dense = self.window == self.stride and self.dilation == 1
+        return is_dense and not self.is_padded and self.out * self.window == self.size
+
     def first_tap_inside(self, out_index: Index) -> Index:
         """The first tap of window `out_index` (an int or array) that is at or after the start of the input."""
         return _clip(-((out_index * self.stride - self.low) // self.dilation), 0, self.window)

@@ -7,7 +7,7 @@ which hold all images of a batch; a feature pyramid has one pixel array per leve
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -226,7 +226,9 @@ class WeightedPixels(NamedTuple):
         return pixels, row_weights[:, :, None, :, None] * column_weights[:, None, :, None, :]
 
 
-NumbersAndWeights = tuple[Array, Array]  # (K, cells) each: one pixel row or pixel column of each cell
+NumbersAndWeights = tuple[
+    Array, Array
+]  # (K, cells) each: one pixel row or pixel column of each cell
 
 
 @functools.partial(jax.jit, static_argnums=3)
@@ -253,14 +255,16 @@ def _weighted_pixel(
 def _weighted_sums(pixel_rows: Array, weighted_pixels: WeightedPixels) -> Array:
     """Weighted sums over the pixels of each cell, (K, cells, cells, C), in the accumulator dtype."""
     pairs = itertools.product(*map(_split_last_axis, weighted_pixels))
-    total = np.zeros((), accumulator_dtype(pixel_rows.dtype))
+    total: Any = np.zeros((), accumulator_dtype(pixel_rows.dtype))
     for n, (row, column) in enumerate(pairs):
         total = lax.add(total, _weighted_pixel(pixel_rows, row, column, n % 2))
     return total
 
 
 def _split_last_axis(arrays: tuple[Array, Array]) -> list[NumbersAndWeights]:
-    pieces = [[lax.index_in_dim(a, n, 2, keepdims=False) for n in range(a.shape[2])] for a in arrays]
+    pieces = [
+        [lax.index_in_dim(a, n, 2, keepdims=False) for n in range(a.shape[2])] for a in arrays
+    ]
     return [*zip(*pieces, strict=True)]
 
 

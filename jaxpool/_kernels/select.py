@@ -13,6 +13,7 @@ selects one of a few pieces, which are runs of taps that earlier steps have redu
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jax import Array, lax
@@ -21,7 +22,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.clamped import run_clamped_pass
-from jaxpool._kernels.cpu import tables
+from jaxpool._kernels.cpu import tables, tiles
 from jaxpool._kernels.dtypes import Candidate, DType, Kind, TieOrder, accumulator_dtype, cast
 from jaxpool._kernels.passes import PadToRegion, Source, run_pass
 from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
@@ -78,7 +79,7 @@ def _run_select_passes(
                 key = dtypes.to_comparison_dtype(key)
             if not with_index:
                 return (key,)
-            flat_tap = np.asarray(tap, dtype) if isinstance(tap, int) else jnp.asarray(tap, dtype)
+            flat_tap: Any = np.asarray(tap, dtype) if isinstance(tap, int) else cast(tap, dtype)
             if not views[1:]:
                 return key, flat_tap if flat_tap.ndim else dtypes.full_like(key, flat_tap, dtype)
             inner_tap = views[1] if pass_.repeats_ends else pad_to_region(views[1], fill=0)
@@ -101,6 +102,8 @@ def _run_select_passes(
 
 def select_value(x: Array, kind: Kind, ties: TieOrder, plan: MaxPlan) -> Array:
     """Maximum or minimum of each window, without its tap."""
+    if plan.tiles:
+        return tiles.select(x, kind, ties, plan.tiles, with_index=False)[0]
     if plan.value_groups:
         return extrema_per_axis_group(x, kind, plan.value_groups)[-1]
     return _run_select_passes(x, kind, ties, plan, with_index=False)[0]
@@ -115,6 +118,9 @@ def select(
     then replaced by the tap of the first or last element inside the input. Passes that repeat the elements at the ends
     of an axis never select padding.
     """
+    if plan.tiles and ties != "last_nan":
+        value, index = tiles.select(x, kind, ties, plan.tiles, with_index=True)
+        return value, index
     value, index = _run_select_passes(x, kind, ties, plan, with_index=True)
     if window.is_padded and not all(pass_.repeats_ends for pass_ in plan.forward):
         bound = edge_taps_inside(window, x.ndim, take_last=ties == "last")
@@ -245,6 +251,8 @@ def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
 
     If windows overlap, `index` must come from `select`.
     """
+    if plan.tiles:
+        return tiles.route(dy, index, plan.tiles.window)
     dx = dy
     if plan.widen_mode != "never":
         widen = functools.partial(cast, dtype=accumulator_dtype(dy.dtype))
@@ -263,6 +271,8 @@ def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
 
 def pick(x: Array, index: Array, plan: MaxPlan) -> Array:
     """Gather the element of x at the flat tap `index` of each window."""
+    if plan.tiles:
+        return tiles.pick(x, index, plan.tiles.window)
     indices = [index]
     for pass_ in plan.tangent[:-1]:
         index_kernel = functools.partial(_index_before_pass, pass_=pass_)

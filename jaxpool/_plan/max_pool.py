@@ -13,6 +13,7 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import max_elements_per_position, window_access
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.problem import (
+    ArrayProblem,
     BarrierKind,
     Layout,
     Platform,
@@ -32,6 +33,7 @@ from jaxpool._plan.problem import (
     row_size,
     single_region,
 )
+from jaxpool._plan.reduce import ReductionPlan, plan_reduction
 from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
@@ -64,6 +66,15 @@ class MaxPass:
 
 
 @dataclasses.dataclass(frozen=True)
+class TilePlan:
+    """Reductions over windows that tile an array: of their maxima, and of the index of each maximum."""
+
+    window: Window
+    value: ReductionPlan
+    index: ReductionPlan
+
+
+@dataclasses.dataclass(frozen=True)
 class MaxPlan:
     """Passes of a max pool: `forward` and `value` (without an index) from input to output, the others back."""
 
@@ -79,6 +90,8 @@ class MaxPlan:
     widen_mode: WidenMode
     # Groups of axes for a maximum without an index: one `lax.reduce_window` per group, last group first
     value_groups: AxisGroups
+    # Reductions that replace all passes, or None
+    tiles: TilePlan | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +236,24 @@ def plan_max(problem: Problem) -> MaxPlan:
         tangent=tangent_passes(by_steps),
         widen_mode=widen_mode(tuning) if adds_low_precision and not by_tables else "never",
         value_groups=value_groups if tuning.uses_reduce_window else (),
+        tiles=_plan_tiles(problem),
     )
+
+
+def _plan_tiles(problem: Problem) -> TilePlan | None:
+    """The reductions over the windows of `problem`, if these tile the array and reductions are faster than passes."""
+    tuning, window, shape = problem.tuning, problem.window, problem.shape
+    has_short_rows = problem.bits < 32 and row_size(shape, window.axes) < tuning.min_16_bit_tile_row
+    if not all(dim.is_tiled for dim in window.dims) or has_short_rows or None in shape:
+        return None
+    if window.size < tuning.min_tile_taps or not problem.is_on_one_device:
+        return None
+    sizes = {dim.axis: (dim.out, dim.window) for dim in window.dims}
+    tiles = [n for axis, size in enumerate(shape) for n in sizes.get(axis, (size,))]
+    axes = [axis + sum(other <= axis for other in sizes) for axis in sorted(sizes)]
+    array = ArrayProblem(tuple(tiles), problem.dtype, problem.platform)
+    value, index = (plan_reduction(array, axes, of_ties=of_ties) for of_ties in (False, True))
+    return TilePlan(window, value, index) if value.folds and index.folds else None
 
 
 def tangent_passes(passes: Sequence[MaxPass]) -> tuple[MaxPass, ...]:

@@ -114,6 +114,9 @@ class Tuning:
     max_unstrided_route_windows: int = 9  # Windows that cover an element: as `max_route_windows`, for strides of 1.
     max_route_table_windows: int = 11  # Windows that cover an element: gradients of maxima use tables up to this many.
     max_disjoint_phase_taps: int = 8  # Window elements: gradients of disjoint windows need no tables up to this many.
+    # NOTES: Windows that tile an array
+    min_tile_taps: float = NEVER  # Window elements: maxima over windows that tile the array are reductions from here.
+    min_16_bit_tile_row: int = 32  # Contiguous elements: passes are faster over shorter rows of 16-bit floats.
     # NOTES: Reductions that lose NaN
     loses_nan: bool = False  # XLA may lose a NaN in a maximum over whole axes, for some shapes (jax 0.10 to 0.12).
     min_folded_elements: float = NEVER  # Elements: in a larger array, chunks of an axis are combined before reductions.
@@ -162,6 +165,7 @@ CPU = Tuning(
     top_k_all_gathers=True,
     min_table_row=12,
     min_route_table_row=12,
+    min_tile_taps=16,
     loses_nan=True,
     min_float_reduction_size=16,
     min_folded_elements=1 << 15,
