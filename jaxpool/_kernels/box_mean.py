@@ -87,12 +87,15 @@ def bilinear_pixel_weights(
     return jnp.where(is_counted, weight, 0).sum(-1) / jnp.maximum(count, 1)[..., 0]
 
 
+@functools.partial(jax.jit, static_argnums=(2, 4))
 def pixels_and_weights_of_points(
-    span_start: Array, span_length: Array, num_cells: int, axis_size: int | Array, num_samples: int
+    span_start: Array, span_length: Array, num_cells: int, axis_size: Array, num_samples: int
 ) -> tuple[Array, Array]:
-    """Pixels on both sides of each sample point of each cell, and the pixels' weights: (K, cells, 2 * samples) each."""
-    if not isinstance(axis_size, int):
-        axis_size = axis_size.astype(span_start.dtype)[:, None, None]
+    """Pixels on both sides of each sample point of each cell, and the pixels' weights: (K, cells, 2 * samples) each.
+
+    `axis_size` is the number of pixels along the axis, or one number per box.
+    """
+    axis_size = lax.expand_dims(axis_size.astype(span_start.dtype), range(axis_size.ndim, 3))
     step = _divide_correctly_rounded(span_length[:, None, None], num_cells)
     start = span_start[:, None, None]
     begin = start + round_before_adding(_axis_iota(num_cells, step.dtype, 1, 3) * step)

@@ -167,7 +167,7 @@ class BoxMean(Op):
         Pixels have weight 0 if the level of the box is not in `level_ids`, or if its image does not exist.
         """
         level_index = jnp.zeros(boxes.shape[0], np.int32)
-        sizes: Sequence[int | Array] = self.levels[0]
+        sizes: Sequence[Any] = [np.int32(size) for size in self.levels[0]]
         if box_levels:
             matches = box_levels[0][:, None] == np.asarray(level_ids, np.int32)[None]
             level_index = jnp.argmax(matches, 1).astype(np.int32)
