@@ -6,8 +6,10 @@ pools compare `zero_tied_sort_keys`, where both zeros have one key. 8-bit floats
 an integer is the integer itself.
 """
 
+import functools
 from typing import Literal
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -36,6 +38,7 @@ def float_bits(x: Array) -> Array:
     return lax.bitcast_convert_type(x, np.dtype(f"int{8 * x.dtype.itemsize}"))
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2))
 def to_sort_keys(x: Array, nan_position: NaNPosition, float_dtype: DType | None = None) -> Array:
     """Integer keys in the order of x. NaN gets the least or the greatest key, and -0 comes directly before +0.
 

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -250,6 +251,15 @@ def first_tied_flat_index(
     return lax.expand_dims(lax.reduce(tied_index, no_index, lax.min, axes), axes).astype(dtype)
 
 
+@functools.partial(jax.jit, static_argnums=2)
+def _replace_where_tied(
+    numbers: Array, number: Array, dtype: DType, chunk: Array, extremum: Array, *mask: Array
+) -> Array:
+    """Replace `numbers` by one `number` where a chunk of floats of `dtype` ties with `extremum`, an array of keys."""
+    (tied,) = _tied_masks_of_chunks(dtype, [chunk], [extremum], mask or None)
+    return dtypes.where(tied, number, numbers)
+
+
 def flat_index_of_extremum(
     x: Array,
     y: Array,
@@ -277,9 +287,11 @@ def flat_index_of_extremum(
         step = 1 if from_end else -1  # later selects override earlier selects
         numbers = range(len(chunk_lists[0]))[::step]
         chosen_chunk = dtypes.full_like(chunk_lists[0][0], -1, chunk_dtype)
-        tied_masks = _tied_masks_of_chunks(x.dtype, *[chunks[::step] for chunks in chunk_lists])
-        for number, tied in zip(numbers, tied_masks, strict=True):
-            chosen_chunk = dtypes.where(tied, number, chosen_chunk)
+        for number, *chunks in zip(
+            numbers, *[chunks[::step] for chunks in chunk_lists], strict=True
+        ):
+            number = np.asarray(number, chunk_dtype)
+            chosen_chunk = _replace_where_tied(chosen_chunk, number, x.dtype, *chunks)
         start = lax.min(chosen_chunk.astype(np.int32) * np.int32(length), np.int32(size - length))
         shift = (first_fold.axis, size, start)
         flat_index = _flat_indices(chosen_chunk, axes, dtype, from_end, shift)
