@@ -204,9 +204,14 @@ def sum_where_selected(
 ) -> Array:
     """For each element of a step, sum dy over the outputs with `is_selected(tap of the element, *residual)`."""
 
+    zeros: dict[tuple[int, ...], Array] = {}  # of each shape
+
     def dy_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
         dy, *residual = views
-        return pad_to_region(where_or_zero(is_selected(piece_start, *residual), dy), fill=0)
+        if dy.shape not in zeros:
+            zeros[dy.shape] = dtypes.full_like(dy, 0)
+        selected = lax.select(is_selected(piece_start, *residual), dy, zeros[dy.shape])
+        return pad_to_region(selected, fill=0)
 
     source = Source([dy, *residual], [0] * (1 + len(residual)), pass_.step.transposed_phases)
     dx: Array = run_pass(pass_.layout, pass_.step.axes, [source], dy_term, add_terms)
