@@ -223,7 +223,8 @@ def _flat_indices(
         if from_end:
             position = lax.sub(dtypes.scalar_like(position, max(size - 1, 0)), position)
         # An axis size of 256 becomes 0 in uint8, but then the flat index that is multiplied by the size is 0.
-        flat_index = flat_index * np.asarray(size).astype(dtype) + position
+        outer = lax.mul(flat_index, np.asarray(size).astype(dtype))
+        flat_index = lax.add(outer, jnp.broadcast_to(position, like.shape))
     return flat_index
 
 

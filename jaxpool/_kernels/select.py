@@ -228,9 +228,12 @@ def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
     if pass_.layout.read_mode == "tables":
         return tables.index_before_step(index, step)
 
-    def tap_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
+    def tap_term(
+        piece_start: int | Array, views: Sequence[Array], pad_to_region: PadToRegion
+    ) -> Array:
         (index,) = views
-        inner_tap = index - jnp.broadcast_to(jnp.asarray(piece_start, index.dtype), index.shape)
+        first: Any = np.asarray(piece_start) if isinstance(piece_start, int) else piece_start
+        inner_tap = lax.sub(index, first.astype(index.dtype))
         tap = where_or_zero(_is_piece_selected(piece_start, index, step), inner_tap)
         return pad_to_region(tap.astype(dtype), fill=0)
 
