@@ -110,6 +110,7 @@ def pixels_and_weights_of_points(
     return pixel, jnp.where(jnp.concatenate([is_counted, is_counted], 2), weight, 0)
 
 
+@functools.partial(jax.jit, static_argnums=2)
 def cell_bounds(
     span_start: Array, span_length: Array, num_cells: int, axis_size: int
 ) -> tuple[Array, Array]:
