@@ -193,7 +193,8 @@ class MeanPool(RangeCheckedOp):
 
     @property
     def can_unroll(self) -> bool:
-        return self.p is not None and 1 <= abs(self.p) <= MAX_INTEGER_POWER
+        """True if scaled powers need no logarithms. For powers between 1 and 2, a ratio of 0 has a slope above 0."""
+        return self.p is not None and (abs(self.p) == 1 or 2 <= abs(self.p) <= MAX_INTEGER_POWER)
 
     @property
     def num_inputs(self) -> int:
@@ -250,7 +251,7 @@ class MeanPool(RangeCheckedOp):
 
     def _extremum_and_log_mean(self, *xs: Array) -> tuple[Array, ...]:
         """The element m of each window with the largest power, and `log(y / m)` of the generalised mean y."""
-        if not self.unrolls_taps:
+        if not self.can_unroll:
             return self._moments(0, *xs)
         wide_x, p = self.widen(*xs)
         extremum = self._extremum(wide_x, p)
@@ -300,7 +301,7 @@ class MeanPool(RangeCheckedOp):
         infinite = is_inf(self._unscale(extremum, log_mean))
         num_taps = element_counts(self.window, "real", extremum)
 
-        if self.unrolls_taps:
+        if self.can_unroll:
             y = self._unscale(extremum, log_mean)
 
             def direct_slope(x: Array, y: Array, num_taps: Array) -> Array:

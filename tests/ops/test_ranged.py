@@ -4,9 +4,12 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool._geometry.window import Axis, Window
+from jaxpool._ops.power_pool import MeanPool
 from jaxpool._ops.range_status import clip_value
 
 
@@ -41,3 +44,17 @@ def test_gpu_programs_do_not_wait_for_the_host(pool, dtype):
     lowered = jax.jit(value_and_cotangent).trace(x, x).lower(lowering_platforms=("cuda",))
     assert "stablehlo.while" not in lowered.as_text()
     assert "stablehlo.case" not in lowered.as_text()
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, -1.0, -1.5])
+def test_slopes_of_ratios_that_underflow(p, platform):
+    """The ratio of the elements is less than the least float32, and some of their slopes are not."""
+    x = np.array([[1e-30, 1e16]], np.float32)
+    op = MeanPool(Window((Axis(1, 2, 2, 1, 1, 0, 0, 1),)), p, 1e-37)
+    y = op.value(platform, x)
+    (dx,) = op.transpose(platform, ((x,), y), np.ones_like(y))
+    ratios = x.astype(np.float64) / x[0, 0 if p < 0 else 1]
+    mean = np.mean(ratios**p) ** (1 / p)
+    slopes = (ratios / mean) ** (p - 1) / 2
+    np.testing.assert_allclose(dx, slopes, rtol=1e-5, atol=1e-38)
