@@ -30,6 +30,7 @@ from jaxpool._api.regions import max_pixel_of_cells, mean_in_pyramid_level, pyra
 from jaxpool._arguments.arrays import as_array, concrete_values
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.sharding import call_with_auto_sharding
 from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, is_int, is_tuple_or_list
 from jaxpool._ops.box_mean import BoxMean, apply_box_mean
 from jaxpool.compat._function_layer import FunctionLayer, frozen_layer
@@ -124,7 +125,15 @@ def _mean_per_cell(op: BoxMean, x: Array, boxes: Array, image_indices: Array) ->
     channels = x.shape[-1] // num_cells
     if boxes.shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((boxes.shape[0], channels, *op.output_shape), x.dtype)
-    return jnp.moveaxis(apply_box_mean(op, [x], boxes, image_indices), -1, 1)
+
+    def pool_cells(x: Array, *extra_args: Array) -> Array:
+        return apply_box_mean(op, [x], *extra_args)
+
+    # Channels per cell are split over the cells, so no axis of the result is sharded as the channels of x.
+    num_kept_axes = 0 if op.uses_own_channels else 1
+    arrays = x, boxes, image_indices
+    y = call_with_auto_sharding(pool_cells, 4 - num_kept_axes, num_kept_axes, *arrays)
+    return jnp.moveaxis(y, -1, 1)
 
 
 def _samples_per_cell(function_name: str, sampling_ratio: Any) -> int | None:

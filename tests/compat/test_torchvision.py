@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from jaxpool._ops.box_mean import BoxMean
 from jaxpool.compat import torchvision as ours
@@ -143,6 +145,18 @@ def test_layers_accept_box_list_per_image():
     want = ours.ps_roi_align(x, boxes, 2, 1.0, 2)
     np.testing.assert_array_equal(ours.PSRoIAlign(2, 1.0, 2)(x, listed), want)
     np.testing.assert_array_equal(ours.PSRoIPool(2, 1.0)(x, listed), ours.ps_roi_pool(x, boxes, 2))
+
+
+@pytest.mark.parametrize("spec", [P("a", None, None, None), P(None, "a", None, None)])
+@pytest.mark.parametrize(("name", "args"), [VARIANTS[n] for n in (0, 1, 4, 6, 8)])
+def test_trace_with_sharded_images(name, args, spec):
+    mesh = AbstractMesh((2,), ("a",), axis_types=(AxisType.Explicit,))
+    x, boxes, _ = random_case(name, args, seed=1)
+    x = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
+    with jax.sharding.use_abstract_mesh(mesh):
+        pool = jax.value_and_grad(lambda *arrays: getattr(ours, name)(*arrays, *args).sum(), (0, 1))
+        _, (dx, dboxes) = jax.eval_shape(pool, x, boxes)
+    assert (dx.sharding.spec, dboxes.shape) == (spec, boxes.shape)
 
 
 def test_roi_align_box_gradient():
