@@ -92,7 +92,7 @@ def _round_to_e8m0fnu_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tupl
     return _round_to_e8m0fnu(*primals), tangents[0].astype(jnp.float8_e8m0fnu)
 
 
-def _compute_e8m0fnu_in_float32(function: Callable[P, R]) -> Callable[P, R]:
+def compute_e8m0fnu_in_float32(function: Callable[P, R]) -> Callable[P, R]:
     """`function` that casts x of float8_e8m0fnu to float32, and its float32 results to float8_e8m0fnu.
 
     This dtype has no sign and no zero, which padding, masked elements and missing cotangents need. Elementwise
@@ -130,7 +130,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     """
     if function.__doc__:
         function.__doc__ = fill_shared_texts(inspect.cleandoc(function.__doc__))
-    function = _compute_e8m0fnu_in_float32(function)
+    function = compute_e8m0fnu_in_float32(function)
     num_traced = _num_traced_parameters(function)
 
     def call_with_static_arguments(

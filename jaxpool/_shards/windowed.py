@@ -18,6 +18,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.typing import ArrayLike
 
+from jaxpool._arguments.decorator import compute_e8m0fnu_in_float32
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, accumulator_dtype, reduction_identity
 from jaxpool._kernels.positions import (
@@ -100,6 +101,7 @@ def norm_pool_of_shard(windows: ShardedWindows, p: float, x: Array) -> Array:
     return norm(windows.extended_window, p, windows.extend(x, 0))
 
 
+@compute_e8m0fnu_in_float32
 def pool_by_type(
     pool: Callable[..., R],
     pool_of_shard: Callable[..., R],
