@@ -100,12 +100,9 @@ def _max_or_min(
     *,
     other: Any = _NOT_PASSED,
 ) -> Array | ValuesAndIndices:
-    if (
-        is_array(dim)
-        and other is _NOT_PASSED
-        and keepdim is _NOT_PASSED
-        and not _is_axis_index(dim)
-    ):
+    # A NumPy int is an axis. An array without axes is an operand, as in PyTorch.
+    is_operand = is_array(dim) and not isinstance(dim, np.integer)
+    if is_operand and other is _NOT_PASSED and keepdim is _NOT_PASSED:
         dim, other = _NOT_PASSED, dim
     x = args.as_array_of_dtypes(kind, input, ORDERED_DTYPES)
     names = [name for name, value in (("dim", dim), ("other", other)) if value is not _NOT_PASSED]
@@ -121,11 +118,6 @@ def _max_or_min(
         operands = promote_to_common_dtype(kind, x, other)
         return maximum(*operands) if kind == "max" else minimum(*operands)
     return _reduce_axes(kind, kind, x, tuple(range(x.ndim)), False)
-
-
-def _is_axis_index(value: Any) -> bool:
-    """Whether `value` is an axis, such as a NumPy int. An array without axes is an operand, as in PyTorch."""
-    return isinstance(value, np.integer) or not hasattr(value, "shape")
 
 
 def _reduce_axes(

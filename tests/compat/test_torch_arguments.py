@@ -9,6 +9,7 @@ import pytest
 
 from jaxpool.compat import torch as ours
 from tests.support.compat_cases import to_torch, torch_function
+from tests.support.junk import Wrapper
 
 torch = pytest.importorskip("torch")
 
@@ -132,7 +133,9 @@ def test_results_are_named_tuples():
         np.testing.assert_array_equal(result.values, want.values)
         np.testing.assert_array_equal(result.indices, want.indices)
     assert ours.aminmax(X)._fields == ("min", "max")
-    np.testing.assert_array_equal(ours.max(X, other=-X), np.maximum(X, -X))
+    for other in (-X, Wrapper(-X)):
+        np.testing.assert_array_equal(ours.max(X, other=other), np.maximum(X, -X))
+        np.testing.assert_array_equal(ours.min(X, other), np.minimum(X, -X))
     np.testing.assert_array_equal(ours.max(X, np.int64(1)).values, X.max(1))
     assert ours.max(np.float32(3), 0) == (3, 0)
 
