@@ -27,11 +27,17 @@ from jax import Array, lax
 
 from jaxpool._api.box_arguments import as_boxes, check_num_cells, check_spatial_scale
 from jaxpool._api.regions import max_pixel_of_cells, mean_in_pyramid_level, pyramid_level_of_boxes
-from jaxpool._arguments.arrays import as_array, concrete_values
+from jaxpool._arguments.arrays import as_array, concrete_values, is_number
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sharding import call_with_auto_sharding
-from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, is_int, is_tuple_or_list
+from jaxpool._arguments.sizes import (
+    check_bool,
+    check_fits_int32_indices,
+    checked_tuple,
+    is_int,
+    is_tuple_or_list,
+)
 from jaxpool._ops.box_mean import BoxMean, apply_box_mean
 from jaxpool.compat._function_layer import FunctionLayer, frozen_layer
 
@@ -145,6 +151,17 @@ def _samples_per_cell(function_name: str, sampling_ratio: Any) -> int | None:
         if count > 1024:
             raise ArgumentError("sampling_ratio", rule, sampling_ratio, hint)
     return count if count > 0 else None
+
+
+def _max_image_height(image_shapes: Any) -> float:
+    """The largest height in `image_shapes`, pairs (height, width)."""
+    rule, hint = "a list of (height, width), one for each image", "Pass [(480, 640)], say."
+    shapes = checked_tuple("image_shapes", image_shapes, rule, hint)
+    pairs = [checked_tuple("image_shapes", shape, rule, hint) for shape in shapes]
+    for pair in pairs:
+        if len(pair) != 2 or not all(is_number(size) and 0 < size < math.inf for size in pair):
+            raise ArgumentError("image_shapes", rule, pair, hint)
+    return max(pair[0] for pair in pairs)
 
 
 @public
@@ -332,18 +349,29 @@ class MultiScaleRoIAlign:
         self, x: Mapping[str, Any], boxes: Sequence[Any], image_shapes: Sequence[tuple[int, int]]
     ) -> Array:
         """The cells of each box, (K, C, *output_size)."""
-        name = "MultiScaleRoIAlign"
-        features = [level for key, level in x.items() if key in self.featmap_names]
-        with name_function_in_errors(f"compat.torchvision.{name}"):
-            if not features or not image_shapes:
-                rule = "names of features that are given, with the sizes of images"
+        name, full_name = "MultiScaleRoIAlign", "compat.torchvision.MultiScaleRoIAlign"
+        with name_function_in_errors(full_name):
+            if not isinstance(x, Mapping):
+                hint = 'Pass {"0": x}, say.'
+                raise ArgumentError(
+                    "x", "a dict of features", x, hint, TypeError, must_be_static=False
+                )
+            features = [level for key, level in x.items() if key in self.featmap_names]
+            if not features:
+                rule = "names of features that are given"
                 raise ArgumentError("featmap_names", rule, self.featmap_names, "Name them.")
+            max_height = _max_image_height(image_shapes)
         args = [_convert_arguments(name, level, boxes, self.output_size, 1.0) for level in features]
-        max_height = max(shape[0] for shape in image_shapes)
+        xs = [level[0] for level in args]
+        num_channels = [level.shape[-1] for level in xs]
+        if len(set(num_channels)) > 1:
+            hint = "Project each level to as many channels."
+            with name_function_in_errors(full_name):
+                raise ArgumentError("x", "of as many channels in each level", num_channels, hint)
         # Level n has the scale 2**-n; n is rounded as in torchvision.
-        levels = [round(-math.log2(level.shape[-2] / max_height)) for level in features]
+        levels = [round(-math.log2(level.shape[1] / max_height)) for level in xs]
         _, corners, image_indices, num_cells, _ = args[0]
-        samples, xs = _samples_per_cell(name, self.sampling_ratio), [n[0] for n in args]
+        samples = _samples_per_cell(name, self.sampling_ratio)
         op = BoxMean(num_cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False)
         if len(features) == 1:
             return _mean_per_cell(op, *args[0][:3])

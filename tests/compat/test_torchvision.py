@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxpool._ops.box_mean import BoxMean
 from jaxpool.compat import torchvision as ours
+from tests.support.junk import Wrapper
 
 try:
     from torchvision import ops as theirs
@@ -227,6 +228,13 @@ def test_multi_scale_roi_align(names):
             box = np.concatenate([[image], boxes[image][at]])[None].astype(np.float32)
             want = ours.roi_align(levels[name], box, 2, PYRAMID_SIZES[name] / 128, 2)[0]
         np.testing.assert_allclose(y[k], want, rtol=1e-5, atol=1e-6)
+
+
+def test_multi_scale_roi_align_takes_objects_with_jax_array():
+    levels, boxes = multi_scale_case()
+    layer, held = ours.MultiScaleRoIAlign([*levels], 2, 2), jax.tree.map(Wrapper, levels)
+    y, want = (layer(each, boxes, [(128, 128)]) for each in (held, levels))
+    np.testing.assert_array_equal(y, want)
 
 
 @needs_torchvision
