@@ -154,7 +154,7 @@ def as_jax_array(arg_name: str, x: object) -> Array:
     if isinstance(array, jax.Array):
         return array  # `jnp.asarray` of jax 0.10.0 changes its sharding under `jax.vmap`
     if isinstance(array, np.ma.MaskedArray):
-        raise _masked_array_error(arg_name, array)
+        raise masked_array_error(arg_name, array)
     is_numpy = isinstance(array, (np.ndarray, np.generic))
     if is_numpy and array.dtype.kind == "c":  # which callers refuse, also in another byte order
         array = array.astype(array.dtype.newbyteorder("="))
@@ -173,7 +173,7 @@ def as_jax_array(arg_name: str, x: object) -> Array:
         raise ArgumentError(arg_name, rule, x, hint, TypeError, must_be_static=False) from None
 
 
-def _masked_array_error(arg_name: str, array: np.ma.MaskedArray) -> ArgumentError:
+def masked_array_error(arg_name: str, array: np.ma.MaskedArray) -> ArgumentError:
     """The error for a masked array of NumPy."""
     hint = f"Pass {arg_name}.filled(value)."
     if arg_name in ("x", "input"):

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_real_array, is_array, unwrap_array
+from jaxpool._arguments.arrays import as_real_array, is_array, masked_array_error, unwrap_array
 from jaxpool._arguments.errors import ArgumentError, check_nesting, is_nested_deeply
 from jaxpool._arguments.sizes import ints_per_axis, is_int, is_tuple_or_list
 from jaxpool._kernels.dtypes import is_float
@@ -93,10 +93,14 @@ def as_footprint(mask: Any) -> np.ndarray:
     """A footprint as a NumPy array of bools."""
     check_nesting("footprint", mask)
     try:
-        return np.asarray(unwrap_array(mask), bool)
+        mask = unwrap_array(mask)
+        footprint = np.asarray(mask, bool)
     except Exception:  # traced, or not convertible to an array
         hint = "Pass an array of bools, with an axis for each filtered axis of input."
         raise ArgumentError("footprint", "an array of bools", mask, hint, TypeError) from None
+    if isinstance(mask, np.ma.MaskedArray):
+        raise masked_array_error("footprint", mask)
+    return footprint
 
 
 def cast_with_wraparound(y: Array, dtype: np.dtype) -> Array:

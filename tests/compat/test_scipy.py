@@ -217,6 +217,8 @@ def test_footprint_in_a_holder():
     footprint = np.array([[1, 0, 1], [0, 1, 1]])
     got = ours.maximum_filter(x, footprint=Wrapper(jnp.array(footprint)))
     np.testing.assert_array_equal(got, ndimage.maximum_filter(np.asarray(x), footprint=footprint))
+    with pytest.raises(TypeError, match="got footprint=traced int"):
+        jax.jit(lambda mask: ours.maximum_filter(x, footprint=Wrapper(mask)))(footprint)
 
 
 def test_footprint_follows_order_of_axes():
