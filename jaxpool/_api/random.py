@@ -50,14 +50,14 @@ def as_prng_key(key: object, rule: str, hint: str) -> Array:
     """`key` as an array. Raises unless it is one typed key, or the words of a raw key of the default implementation."""
     if is_prng_key(key):
         return as_jax_array("key", key)
-    array, shown_value = unwrap_array(key), ""
+    array, shown_value, source_hint = unwrap_array(key), "", key_source_hint(key)
     if hasattr(type(array), "dtype"):
         shown_value = f"key={array.dtype}{list(array.shape)}"
-    elif source_hint := key_source_hint(key):
-        hint = source_hint
+    elif source_hint:
         shown_value = f"key of type {type(key).__name__}"
         if isinstance(key, type):
             shown_value = f"the class {key.__name__}"
+    hint = source_hint or hint
     raise ArgumentError(
         "key", rule, key, hint, TypeError, shown_value=shown_value, must_be_static=False
     )

@@ -48,16 +48,16 @@ def unwrap_array(x: Any) -> Any:
     return x
 
 
-def is_prng_key(x: object) -> bool:
-    """Whether x is or holds a single PRNG key, typed or a raw key of the default implementation."""
+def is_prng_key(x: object, ndim: int = 0) -> bool:
+    """Whether x is or holds a PRNG key, or keys along `ndim` axes; typed, or raw of the default implementation."""
     x = unwrap_array(x)
     if not isinstance(x, (jax.Array, np.ndarray)):
         return False
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return bool(x.shape == ())
+        return bool(x.ndim == ndim)
     # Words in another byte order get a clearer error from `as_jax_array`.
     is_word = x.dtype.newbyteorder("=") == np.uint32
-    return bool(is_word and x.shape == _raw_key_shape(jax.config.jax_default_prng_impl))  # type: ignore[attr-defined]
+    return bool(is_word and x.shape[ndim:] == _raw_key_shape(jax.config.jax_default_prng_impl))  # type: ignore[attr-defined]
 
 
 @functools.lru_cache
@@ -69,7 +69,11 @@ def _raw_key_shape(default_prng_impl: str) -> Shape:
 
 
 def key_source_hint(x: object) -> str:
-    """A hint for a source of PRNG keys, such as `nnx.Rngs`, or its class; "" for other values."""
+    """A hint for a batch of PRNG keys, or a source of keys such as `nnx.Rngs`, or its class; "" for other values."""
+    if is_prng_key(x, ndim=1):
+        return "Pass one of these keys, key[0], say."
+    if x is jax.random.key or x is jax.random.PRNGKey:
+        return f"Call it: pass jax.random.{x.__name__}(0), say."
     source = x if isinstance(x, type) else type(x)
     if not issubclass(source, (Callable, Iterator)):  # type: ignore[arg-type]
         return ""
