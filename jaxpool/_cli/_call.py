@@ -81,9 +81,8 @@ def _find_function(name: str, call_text: str) -> Callable[..., Any]:
         if ": use jaxpool." in str(error):  # the name of a pool in another library
             hint = "."
         elif "." in name and not colon and not hasattr(jaxpool, name.partition(".")[0]):
-            hint = (
-                f". A function of a module has a colon: write {':'.join(name.rsplit('.', 1))}(...)."
-            )
+            path = ":".join(re.sub(r"^jnp\.", "jax.numpy.", name).rsplit(".", 1))
+            hint = f". A function of a module has a colon: write {path}(...)."
         raise UsageError(f"`--plan` must name a function: {shorten(str(error))}{hint}") from None
     if not callable(function):
         where = module if colon and is_valid_name else "jaxpool"
@@ -129,6 +128,8 @@ class _ArgumentParser(ast.NodeTransformer):
             word, hint = self._text(node), ""
             if names:
                 word, hint = names[0], "; texts have quotes, arrays have brackets: float32[8,8,3]"
+            if found := re.search(r"[\w.]+\.(?:(inf|nan)\b|(?:key|PRNGKey)\()", self._text(node)):
+                word, hint = found[0].rstrip("("), f": write {found[1] or 'key'}"
             raise _UnreadableError(f"It cannot read {quote_text(word)}{hint}.") from None
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.Constant:
