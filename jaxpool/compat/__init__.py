@@ -27,7 +27,13 @@ def __getattr__(name: str) -> ModuleType:
     """Import the module `name` on first use."""
     if name in _PUBLIC_MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    message = f"module {__name__!r} has no attribute {name!r}"
+    hint = ""
+    if not name.startswith("_"):
+        from jaxpool import __all__ as public_names
+        from jaxpool._arguments.other_names import public_function_hint
+
+        hint = public_function_hint(name, public_names)
+    message = f"module {__name__!r} has no attribute {name!r}{hint}"
     raise AttributeError(message, name=name, obj=sys.modules[__name__])
 
 

@@ -175,6 +175,8 @@ def test_attributes_with_names_of_other_libraries(name, hint):
     start = f"module 'jaxpool' has no attribute '{name}': use "
     names_function = hint.split(",")[0] in NAMES
     assert str(caught.value) == start + ("jaxpool." if names_function else "the drop-in ") + hint
+    with pytest.raises(AttributeError, match=f"'jaxpool.compat' .*{re.escape(hint)}$"):
+        getattr(jaxpool.compat, name)
 
 
 @pytest.mark.parametrize("library", DROP_IN_NAMES)
