@@ -208,7 +208,8 @@ def _global_pool(
     x = as_array(x)
     pooled_axes = _check_pooled_axes(axes, x.shape)
     check_fits_uint32_indices("x", [x.shape[axis] for axis in pooled_axes])
-    mask = None if where is None else as_broadcast_mask(where, x.shape)
+    output_shape = [size for axis, size in enumerate(x.shape) if axis not in pooled_axes]
+    mask = None if where is None else as_broadcast_mask(where, x.shape, output_shape=output_shape)
     check_bool("keepdims", keepdims)
     check_choice("ties", ties, ("first", "last", "split"))
     sharding = sharding_from_type(x)
