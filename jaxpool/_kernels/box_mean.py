@@ -7,7 +7,7 @@ which hold all images of a batch; a feature pyramid has one pixel array per leve
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.clamped import T
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float, to_comparison_dtype
+from jaxpool._kernels.slices import add_terms
 
 # Sample points of a cell that may read one pixel, if a cell has ceil(length) points. Points are more than half a pixel
 # apart, so at most 4 are within a pixel of a pixel's centre. Two more points allow for rounding.
@@ -230,46 +231,39 @@ class WeightedPixels(NamedTuple):
         return pixels, row_weights[:, :, None, :, None] * column_weights[:, None, :, None, :]
 
 
-NumbersAndWeights = tuple[
-    Array, Array
-]  # (K, cells) each: one pixel row or pixel column of each cell
-
-
-@functools.partial(jax.jit, static_argnums=3)
-def _weighted_pixel(
-    pixel_rows: Array, row: NumbersAndWeights, column: NumbersAndWeights, gather_number: int
-) -> Array:
+@functools.partial(jax.jit, static_argnums=2)
+def _weighted_pixel(pixel_rows: Array, pixel: WeightedPixels, bits_dtype: DType) -> Array:
     """One weighted pixel of each cell, (K, cells, cells, C), in the accumulator dtype.
 
     16-bit floats are gathered as integers, because XLA for CPU would widen the whole float array before the gather.
     """
     dtype = pixel_rows.dtype
-    numbers = row[0][:, :, None] + column[0][:, None]
-    weight = (row[1][:, :, None] * column[1][:, None]).astype(accumulator_dtype(dtype))[..., None]
+    numbers, weights = (lax.squeeze(a, (3, 4)) for a in pixel.all_pixels())
+    weights = weights.astype(accumulator_dtype(dtype))[..., None]
     if is_16_bit_float(dtype):
-        bits = lax.bitcast_convert_type(pixel_rows, _GATHER_DTYPES[gather_number])
+        bits = lax.bitcast_convert_type(pixel_rows, bits_dtype)
         pixels = jnp.take(bits, numbers, axis=0, mode="clip")
         pixels = to_comparison_dtype(lax.bitcast_convert_type(pixels, dtype))
     else:
-        pixels = jnp.take(pixel_rows, numbers, axis=0, mode="clip").astype(weight.dtype)
+        pixels = jnp.take(pixel_rows, numbers, axis=0, mode="clip").astype(weights.dtype)
     # The product of an infinite or NaN pixel and a weight of 0 would be NaN.
-    return jnp.where(weight != 0, pixels * weight, 0)
+    return jnp.where(weights != 0, pixels * weights, 0)
 
 
 def _weighted_sums(pixel_rows: Array, weighted_pixels: WeightedPixels) -> Array:
     """Weighted sums over the pixels of each cell, (K, cells, cells, C), in the accumulator dtype."""
     pairs = itertools.product(*map(_split_last_axis, weighted_pixels))
-    total: Any = np.zeros((), accumulator_dtype(pixel_rows.dtype))
-    for n, (row, column) in enumerate(pairs):
-        total = lax.add(total, _weighted_pixel(pixel_rows, row, column, n % 2))
-    return total
+    return add_terms(
+        [
+            _weighted_pixel(pixel_rows, WeightedPixels(*pair), _GATHER_DTYPES[n % 2])
+            for n, pair in enumerate(pairs)
+        ]
+    )
 
 
-def _split_last_axis(arrays: tuple[Array, Array]) -> list[NumbersAndWeights]:
-    pieces = [
-        [lax.index_in_dim(a, n, 2, keepdims=False) for n in range(a.shape[2])] for a in arrays
-    ]
-    return [*zip(*pieces, strict=True)]
+def _split_last_axis(arrays: tuple[Array, Array]) -> list[tuple[Array, Array]]:
+    """Split arrays (K, cells, n) into n arrays (K, cells, 1) each."""
+    return [*zip(*(jnp.split(a, a.shape[2], 2) for a in arrays), strict=True)]
 
 
 def weighted_sums_by_gather(
@@ -382,7 +376,7 @@ def multiply_weighted_cotangents(
 def _weight_matrix(numbers: Array, weights: Array, size: int, unit: int) -> Array:
     """Sums (K, cells, size): entry p adds the `weights` (K, cells, n) whose `numbers` equal `unit * p`."""
     position = _axis_iota(size, np.int32, 2, 3) * np.int32(unit)
-    pairs = zip(*(jnp.split(a, a.shape[2], 2) for a in (numbers, weights)), strict=True)
+    pairs = _split_last_axis((numbers, weights))
     terms = [jnp.where(number == position, weight, 0) for number, weight in pairs]
     return functools.reduce(lax.add, terms)
 

@@ -1,4 +1,4 @@
-"""Patches of adaptive windows, with one axis of windows and one axis of taps for each pooled axis.
+"""Patches of windows, with one axis of windows and one axis of taps for each pooled axis.
 
 Adaptive windows have about equal lengths. Elements in several windows are repeated, and short windows are padded:
 
@@ -20,7 +20,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.typing import ArrayLike
 
-from jaxpool._geometry.window import AdaptiveAxis, AdaptiveWindow
+from jaxpool._geometry.window import AdaptiveAxis, AdaptiveWindow, Window
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, is_float, scalar_like
@@ -32,26 +32,36 @@ from jaxpool._kernels.positions import (
     scaled_floor_division,
 )
 
+AnyWindow = Window | AdaptiveWindow
 
-def tap_axes(window: AdaptiveWindow) -> tuple[int, ...]:
+
+def tap_axes(window: AnyWindow) -> tuple[int, ...]:
     """Axes of the patches that hold the taps of a window, in the order of `window.axes`."""
     return slices.new_axes(window.axes)
 
 
-def patches_shape(input_shape: Sequence[int], window: AdaptiveWindow) -> tuple[int, ...]:
+def patches_shape(input_shape: Sequence[int], window: AnyWindow) -> tuple[int, ...]:
     """Shape of the patches of an array of `input_shape`."""
     sizes = [(dim.out, dim.window) for dim in window.dims]
     return slices.split_shape(input_shape, window.axes, sizes)
 
 
-def split_adjacent_windows(x: Array, window: AdaptiveWindow) -> Array:
+def split_adjacent_windows(x: Array, window: AnyWindow) -> Array:
     """Split each axis of adjacent windows into an axis of windows and an axis of taps.
 
     Each reshape splits one axis, because jax refuses to split several axes at once if the type of x has a sharding.
     """
-    for dim in sorted(window.dims, key=operator.attrgetter("axis"), reverse=True):
-        x = lax.reshape(x, patches_shape(x.shape, AdaptiveWindow((dim,))))
+    sizes = zip(window.axes, window.output_shape, window.window_shape, strict=True)
+    for axis, *counts in sorted(sizes, reverse=True):
+        x = lax.reshape(x, slices.split_shape(x.shape, [axis], [(counts[0], counts[1])]))
     return x
+
+
+def join_adjacent_windows(patches: Array, window: AnyWindow) -> Array:
+    """Invert `split_adjacent_windows`."""
+    for axis in sorted(window.axes):
+        patches = lax.collapse(patches, axis, axis + 2)
+    return patches
 
 
 def extract_patches(x: Array, window: AdaptiveWindow, fill: ArrayLike) -> Array:
@@ -168,7 +178,7 @@ def tap_of_max(patches: Array, y: Array, window: AdaptiveWindow, ties: TieOrder)
     return lax.select(jnp.isnan(y), first_or_last_tap(True), first_or_last_tap(False))
 
 
-def one_hot_of_tap(tap: Array, window: AdaptiveWindow) -> Array:
+def one_hot_of_tap(tap: Array, window: AnyWindow) -> Array:
     """Mask in the shape of the patches that is True at the flat (row-major) `tap` of each window."""
     axes = tap_axes(window)
     shape = patches_shape(tap.shape, window)

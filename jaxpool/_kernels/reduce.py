@@ -8,7 +8,7 @@ small arrays: XLA passes float32 reductions to a library, so sums, counts and fl
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import jax
 import numpy as np
@@ -147,16 +147,9 @@ def attains_extremum(
     return _tied_mask(dtypes.to_comparison_dtype(x), dtypes.to_comparison_dtype(y), mask)
 
 
-def _tied_masks_of_chunks(
-    dtype: DType,
-    chunks: Sequence[Array],
-    extremum_chunks: Sequence[Array],
-    mask_chunks: Sequence[Array] | None = None,
-) -> Iterator[Array]:
-    """Mask of the tied elements of each chunk of floats of `dtype`; `extremum_chunks` are keys."""
-    masks: Sequence[Array | None] = mask_chunks or [None] * len(chunks)
-    for chunk, extremum, mask in zip(chunks, extremum_chunks, masks, strict=True):
-        yield _tied_mask(_as_tie_keys(chunk, dtype), extremum, mask)
+def _is_tied_chunk(dtype: DType, chunk: Array, extremum: Array, mask: Array | None = None) -> Array:
+    """Mask of the tied elements of a chunk of floats of `dtype`; `extremum` has keys."""
+    return _tied_mask(_as_tie_keys(chunk, dtype), extremum, mask)
 
 
 def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: ReductionPlan) -> Array:
@@ -176,7 +169,7 @@ def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Reduction
         return functools.reduce(lax.add, [chunk.astype(dtype) for chunk in (*others, last_chunk)])
 
     def count_tied_in_chunks(*chunk_lists: Sequence[Array]) -> Array:
-        tied_masks = _tied_masks_of_chunks(x.dtype, *chunk_lists)
+        tied_masks = [_is_tied_chunk(x.dtype, *each) for each in zip(*chunk_lists, strict=True)]
         return add_chunks(tied_masks, first_fold, x.shape[first_fold.axis], count_dtype)
 
     counts = _join_chunks(first_fold, count_tied_in_chunks, x, _as_tie_keys(y, x.dtype), mask)
@@ -254,11 +247,10 @@ def first_tied_flat_index(
 
 @functools.partial(jax.jit, static_argnums=2)
 def _replace_where_tied(
-    numbers: Array, number: Array, dtype: DType, chunk: Array, extremum: Array, *mask: Array
+    numbers: Array, number: Array, dtype: DType, *chunk_and_extremum: Array
 ) -> Array:
-    """Replace `numbers` by one `number` where a chunk of floats of `dtype` ties with `extremum`, an array of keys."""
-    (tied,) = _tied_masks_of_chunks(dtype, [chunk], [extremum], mask or None)
-    return dtypes.where(tied, number, numbers)
+    """Replace `numbers` by one `number` where a chunk of floats of `dtype` ties with its extremum."""
+    return dtypes.where(_is_tied_chunk(dtype, *chunk_and_extremum), number, numbers)
 
 
 def flat_index_of_extremum(
@@ -285,14 +277,12 @@ def flat_index_of_extremum(
     chunk_dtype = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
     def index_in_chunks(*chunk_lists: Sequence[Array]) -> Array:
-        step = 1 if from_end else -1  # later selects override earlier selects
-        numbers = range(len(chunk_lists[0]))[::step]
         chosen_chunk = dtypes.full_like(chunk_lists[0][0], -1, chunk_dtype)
-        for number, *chunks in zip(
-            numbers, *[chunks[::step] for chunks in chunk_lists], strict=True
-        ):
-            number = np.asarray(number, chunk_dtype)
-            chosen_chunk = _replace_where_tied(chosen_chunk, number, x.dtype, *chunks)
+        numbered = [*enumerate(zip(*chunk_lists, strict=True))]
+        # Later selects override earlier selects.
+        for number, arrays in numbered[:: 1 if from_end else -1]:
+            chosen = np.asarray(number, chunk_dtype)
+            chosen_chunk = _replace_where_tied(chosen_chunk, chosen, x.dtype, *arrays)
         start = lax.min(chosen_chunk.astype(np.int32) * np.int32(length), np.int32(size - length))
         shift = (first_fold.axis, size, start)
         flat_index = _flat_indices(chosen_chunk, axes, dtype, from_end, shift)

@@ -103,7 +103,7 @@ def _run_select_passes(
 def select_value(x: Array, kind: Kind, ties: TieOrder, plan: MaxPlan) -> Array:
     """Maximum or minimum of each window, without its tap."""
     if plan.tiles:
-        return tiles.select(x, kind, ties, plan.tiles, with_index=False)[0]
+        return tiles.select_value(x, kind, plan.tiles)
     if plan.value_groups:
         return extrema_per_axis_group(x, kind, plan.value_groups)[-1]
     return _run_select_passes(x, kind, ties, plan, with_index=False)[0]
@@ -119,8 +119,7 @@ def select(
     of an axis never select padding.
     """
     if plan.tiles and ties != "last_nan":
-        value, index = tiles.select(x, kind, ties, plan.tiles, with_index=True)
-        return value, index
+        return tiles.select(x, kind, ties, plan.tiles)
     value, index = _run_select_passes(x, kind, ties, plan, with_index=True)
     if window.is_padded and not all(pass_.repeats_ends for pass_ in plan.forward):
         bound = edge_taps_inside(window, x.ndim, take_last=ties == "last")
@@ -203,8 +202,7 @@ def sum_where_selected(
     is_selected: Callable[..., Array], dy: Array, residual: Sequence[Array], pass_: MaxPass
 ) -> Array:
     """For each element of a step, sum dy over the outputs with `is_selected(tap of the element, *residual)`."""
-
-    zeros: dict[tuple[int, ...], Array] = {}  # of each shape
+    zeros: dict[tuple[int, ...], Array] = {}  # by shape; terms of equal shape share one trace
 
     def dy_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
         dy, *residual = views

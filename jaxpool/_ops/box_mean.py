@@ -181,8 +181,7 @@ class BoxMean(Op):
             for span, count, size in zip(spans, self.output_shape, (height, width), strict=True)
         ]
         image_start = jnp.clip(image_index, 0, batch - 1) * (height * width)
-        width = jnp.broadcast_to(jnp.asarray(width, np.int32), image_index.shape)
-        row = image_start[:, None, None] + row * width[:, None, None]
+        row = image_start[:, None, None] + row * lax.expand_dims(width, range(width.ndim, 3))
         row_weights = jnp.where(is_valid[:, None, None], row_weights, 0)
         return level_index, WeightedPixels((row, row_weights), columns)
 

@@ -193,8 +193,15 @@ class MeanPool(RangeCheckedOp):
 
     @property
     def can_unroll(self) -> bool:
-        """True if scaled powers need no logarithms. For powers between 1 and 2, a ratio of 0 has a slope above 0."""
+        # Between 1 and 2, the slope of a ratio may be in range though the ratio underflows.
         return self.p is not None and (abs(self.p) == 1 or 2 <= abs(self.p) <= MAX_INTEGER_POWER)
+
+    @property
+    def _scales_by_division(self) -> bool:
+        """True if the scaled evaluation takes powers of ratios. A logarithm of a ratio of 0 would have no derivative."""
+        if self.p is None or not self.can_unroll:
+            return False
+        return self.unrolls_taps or self.p == int(self.p)
 
     @property
     def num_inputs(self) -> int:
@@ -251,7 +258,7 @@ class MeanPool(RangeCheckedOp):
 
     def _extremum_and_log_mean(self, *xs: Array) -> tuple[Array, ...]:
         """The element m of each window with the largest power, and `log(y / m)` of the generalised mean y."""
-        if not self.can_unroll:
+        if not self._scales_by_division:
             return self._moments(0, *xs)
         wide_x, p = self.widen(*xs)
         extremum = self._extremum(wide_x, p)
@@ -266,7 +273,7 @@ class MeanPool(RangeCheckedOp):
 
     @functools.partial(jax.jit, static_argnums=(0, 1))
     def _moments(self, count: int, *xs: Array) -> tuple[Array, ...]:
-        """`_extremum_and_log_mean` by a loop, and moments.
+        """`_extremum_and_log_mean` by logarithms, and moments.
 
         `count` further results are the means of `log(x / m)` and of its square, weighted by the powers.
         """
@@ -301,11 +308,12 @@ class MeanPool(RangeCheckedOp):
         infinite = is_inf(self._unscale(extremum, log_mean))
         num_taps = element_counts(self.window, "real", extremum)
 
-        if self.can_unroll:
+        if self._scales_by_division:
             y = self._unscale(extremum, log_mean)
 
             def direct_slope(x: Array, y: Array, num_taps: Array) -> Array:
-                return where(is_inf(y), 0, _power(x / y, p - 1) / num_taps)
+                power = _power(divide(x, y), p - 1)
+                return where(is_inf(y), 0, where(lax.eq(y, y), power, y) / num_taps)
 
             return wide_x, direct_slope, (y, num_taps)
 

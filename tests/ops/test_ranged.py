@@ -58,3 +58,30 @@ def test_slopes_of_ratios_that_underflow(p, platform):
     mean = np.mean(ratios**p) ** (1 / p)
     slopes = (ratios / mean) ** (p - 1) / 2
     np.testing.assert_allclose(dx, slopes, rtol=1e-5, atol=1e-38)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("p", [1.0, -1.0, 1.5, 2.0])
+def test_slopes_of_windows_with_nan(p, platform):
+    x = np.array([[np.nan, 2.0]], np.float32)
+    op = MeanPool(Window((Axis(1, 2, 2, 1, 1, 0, 0, 1),)), p, 1e-6)
+    y = op.value(platform, x)
+    (dx,) = op.transpose(platform, ((x,), y), np.ones_like(y))
+    assert np.isnan(y).all()
+    assert np.isnan(dx).all()
+
+
+@pytest.mark.parametrize("scale", [1e25, 1e-25])
+@pytest.mark.parametrize("p", [1.5, 2.0, 2.5, 3.0])
+def test_second_derivatives_of_large_and_small_means(p, scale):
+    """The mean is homogeneous, so its second derivatives are inversely proportional to x."""
+
+    def derivative(x, v):
+        def mean(x):
+            return jaxpool.gem_pool(x, p, (2,), axes=(0,), eps=1e-37).sum()
+
+        return jax.jvp(jax.grad(mean), (x,), (v,))[1]
+
+    x, v = jnp.array([1.0, 2.0, 4.0]), jnp.array([1.0, 0.5, -1.0])
+    expected = derivative(x, v)
+    np.testing.assert_allclose(derivative(x * scale, v) * scale, expected, rtol=1e-4)
