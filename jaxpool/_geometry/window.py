@@ -83,16 +83,16 @@ class Axis:
         return self.window == self.stride == 1 and self.size == self.out and self.low == 0
 
     @property
-    def is_global(self) -> bool:
-        """Whether a single window covers exactly the whole axis, without padding."""
-        covers = self.window == self.size and self.dilation == 1 and not self.is_padded
-        return covers and self.out == 1
-
-    @property
     def is_tiled(self) -> bool:
         """Whether windows cover exactly the whole axis, without padding, overlap or gaps."""
-        is_dense = self.window == self.stride and self.dilation == 1
-        return is_dense and not self.is_padded and self.out * self.window == self.size
+        is_adjacent = self.out == 1 or self.window == self.stride
+        starts_at_0 = self.low == 0 and self.dilation == 1
+        return starts_at_0 and is_adjacent and self.out * self.window == self.size
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a single window covers exactly the whole axis, without padding."""
+        return self.is_tiled and self.out == 1
 
     def first_tap_inside(self, out_index: Index) -> Index:
         """The first tap of window `out_index` (an int or array) that is at or after the start of the input."""
@@ -145,6 +145,19 @@ def replace_sizes(
     """The shape `shape` with the sizes along `axes` replaced by `sizes`."""
     size_of_axis = dict(zip(axes, sizes, strict=True))
     return tuple(size_of_axis.get(axis, size) for axis, size in enumerate(shape))
+
+
+def new_axes(axes: Sequence[int]) -> tuple[int, ...]:
+    """Axes that are new if a second axis is inserted after each of `axes`, in the order of `axes`."""
+    return tuple(axis + sorted(axes).index(axis) + 1 for axis in axes)
+
+
+def split_shape(
+    shape: Sequence[Size], axes: Sequence[int], sizes: Sequence[tuple[int, int]]
+) -> tuple[Size | int, ...]:
+    """The shape after each of `axes` is split into two axes of `sizes`."""
+    pairs = dict(zip(axes, sizes, strict=True))
+    return tuple(n for axis, size in enumerate(shape) for n in pairs.get(axis, (size,)))
 
 
 def _max_adaptive_length(length: int, num_windows: int) -> int:

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 from jax import Array, lax
 
+from jaxpool._geometry.window import split_shape
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import scalar_like
 
@@ -23,7 +24,7 @@ def _pack_blocks(bits: Array, axis: int, first_bit: int, num_blocks: int) -> Arr
     """Pack `num_blocks` adjacent blocks of equal length along `axis` into bytes, as the bits from `first_bit` on."""
     if num_blocks > 1:
         sizes = num_blocks, bits.shape[axis] // num_blocks
-        blocks = lax.reshape(bits, slices.split_shape(bits.shape, [axis], [sizes]))
+        blocks = lax.reshape(bits, split_shape(bits.shape, [axis], [sizes]))
     else:
         blocks = lax.expand_dims(bits, [axis])
     values = (1 << np.arange(first_bit, first_bit + num_blocks)).astype(np.uint8)

@@ -20,7 +20,13 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.typing import ArrayLike
 
-from jaxpool._geometry.window import AdaptiveAxis, AdaptiveWindow, Window
+from jaxpool._geometry.window import (
+    AdaptiveAxis,
+    AdaptiveWindow,
+    Window,
+    new_axes,
+    split_shape,
+)
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, is_float, scalar_like
@@ -37,13 +43,13 @@ AnyWindow = Window | AdaptiveWindow
 
 def tap_axes(window: AnyWindow) -> tuple[int, ...]:
     """Axes of the patches that hold the taps of a window, in the order of `window.axes`."""
-    return slices.new_axes(window.axes)
+    return new_axes(window.axes)
 
 
 def patches_shape(input_shape: Sequence[int], window: AnyWindow) -> tuple[int, ...]:
     """Shape of the patches of an array of `input_shape`."""
     sizes = [(dim.out, dim.window) for dim in window.dims]
-    return slices.split_shape(input_shape, window.axes, sizes)
+    return split_shape(input_shape, window.axes, sizes)
 
 
 def split_adjacent_windows(x: Array, window: AnyWindow) -> Array:
@@ -53,7 +59,7 @@ def split_adjacent_windows(x: Array, window: AnyWindow) -> Array:
     """
     sizes = zip(window.axes, window.output_shape, window.window_shape, strict=True)
     for axis, *counts in sorted(sizes, reverse=True):
-        x = lax.reshape(x, slices.split_shape(x.shape, [axis], [(counts[0], counts[1])]))
+        x = lax.reshape(x, split_shape(x.shape, [axis], [(counts[0], counts[1])]))
     return x
 
 

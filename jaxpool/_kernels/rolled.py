@@ -21,7 +21,7 @@ from jax import numpy as jnp
 from jax.typing import ArrayLike
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
-from jaxpool._geometry.window import Window, replace_sizes
+from jaxpool._geometry.window import Window, new_axes, replace_sizes, split_shape
 from jaxpool._kernels import slices, sums
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, full_like, index_dtype
 from jaxpool._kernels.rank import key_of_rank
@@ -84,15 +84,15 @@ class TapLoop:
         axes, num_axes = self.window.axes, len(self.window.axes)
         x = slices.pad(x, axes, self._padding_to_planes(), fill)
         sizes = [*zip(self._plane_sizes, self._strides, strict=True)]
-        x = lax.reshape(x, slices.split_shape(x.shape, axes, sizes))
-        x = lax.collapse(jnp.moveaxis(x, slices.new_axes(axes), range(num_axes)), 0, num_axes)
+        x = lax.reshape(x, split_shape(x.shape, axes, sizes))
+        x = lax.collapse(jnp.moveaxis(x, new_axes(axes), range(num_axes)), 0, num_axes)
         return lax.collapse(x, max(axes) + 1) if self.collapses_minor_axes else x
 
     def from_planes(self, x: Array, shape: Sequence[int]) -> Array:
         """Invert `to_planes`: array of `shape` from its planes x."""
         axes, plane_sizes = self.window.axes, self._plane_sizes
         x = lax.reshape(x, (*self._strides, *replace_sizes(shape, axes, plane_sizes)))
-        x = jnp.moveaxis(x, range(len(axes)), slices.new_axes(axes))
+        x = jnp.moveaxis(x, range(len(axes)), new_axes(axes))
         padded_sizes = map(operator.mul, plane_sizes, self._strides)
         x = lax.reshape(x, replace_sizes(shape, axes, padded_sizes))
         padding = [(-low, -high, 0) for low, high, _ in self._padding_to_planes()]

@@ -7,7 +7,8 @@ The index of the selected taps defines two linear maps, which are passes without
     pick    y[o]  = x[element that window o selected]
     route   dx[i] = sum of dy[o] over the windows o that selected element i
 
-`pick` maps tangents, and its transpose `route` maps cotangents. A plan splits a maximum into steps. An output of a step
+`pick` maps tangents, and its transpose `route` maps cotangents. A plan splits a maximum into steps, unless windows
+tile the array (`cpu/tiles.py`). An output of a step
 selects one of a few pieces, which are runs of taps that earlier steps have reduced to one element each.
 """
 
@@ -50,6 +51,11 @@ def edge_taps_inside(
     return outer_broadcast(jnp.add, vectors, window.axes, ndim)
 
 
+def _as_taps(tap: int | Array, dtype: DType) -> Any:
+    """A tap as a NumPy scalar, or the taps of a pass that differ by position as an array."""
+    return np.asarray(tap, dtype) if isinstance(tap, int) else cast(tap, dtype)
+
+
 def _run_select_passes(
     x: Array, kind: Kind, ties: TieOrder, plan: MaxPlan, *, with_index: bool
 ) -> tuple[Array, ...]:
@@ -79,11 +85,13 @@ def _run_select_passes(
                 key = dtypes.to_comparison_dtype(key)
             if not with_index:
                 return (key,)
-            flat_tap: Any = np.asarray(tap, dtype) if isinstance(tap, int) else cast(tap, dtype)
-            if not views[1:]:
-                return key, flat_tap if flat_tap.ndim else dtypes.full_like(key, flat_tap, dtype)
-            inner_tap = views[1] if pass_.repeats_ends else pad_to_region(views[1], fill=0)
-            return key, lax.add(flat_tap, inner_tap)
+            flat_tap = _as_taps(tap, dtype)
+            if views[1:]:
+                inner_tap = views[1] if pass_.repeats_ends else pad_to_region(views[1], fill=0)
+                flat_tap = lax.add(flat_tap, inner_tap)
+            elif not flat_tap.ndim:
+                flat_tap = dtypes.full_like(key, flat_tap, dtype)
+            return key, flat_tap
 
         arrays = [value, *[cast(tap, dtype) for tap in taps]]
         source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
@@ -118,6 +126,7 @@ def select(
     then replaced by the tap of the first or last element inside the input. Passes that repeat the elements at the ends
     of an axis never select padding.
     """
+    # For "last_nan", the bits of the value are those of the element at the index, in a pass.
     if plan.tiles and ties != "last_nan":
         return tiles.select(x, kind, ties, plan.tiles)
     value, index = _run_select_passes(x, kind, ties, plan, with_index=True)
@@ -230,8 +239,7 @@ def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
         piece_start: int | Array, views: Sequence[Array], pad_to_region: PadToRegion
     ) -> Array:
         (index,) = views
-        first: Any = np.asarray(piece_start) if isinstance(piece_start, int) else piece_start
-        inner_tap = lax.sub(index, first.astype(index.dtype))
+        inner_tap = lax.sub(index, _as_taps(piece_start, index.dtype))
         tap = where_or_zero(_is_piece_selected(piece_start, index, step), inner_tap)
         return pad_to_region(tap.astype(dtype), fill=0)
 

@@ -7,7 +7,6 @@ therefore put into a call that XLA does not inline.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -77,19 +76,6 @@ def empty_along_axes(x: Array, axes: Ints) -> Array:
 def zeros_like_with_sizes(x: Array, axes: Ints, sizes: Ints) -> Array:
     """Zeros with the dtype and sharding of x, and the shape of x except for `sizes` along `axes`."""
     return pad(empty_along_axes(x, axes), axes, [(0, size, 0) for size in sizes], 0)
-
-
-def new_axes(axes: Ints) -> tuple[int, ...]:
-    """Axes that are new if a second axis is inserted after each of `axes`, in the order of `axes`."""
-    return tuple(axis + sorted(axes).index(axis) + 1 for axis in axes)
-
-
-def split_shape(
-    shape: Sequence[int], axes: Ints, sizes: Sequence[tuple[int, int]]
-) -> tuple[int, ...]:
-    """The shape after each of `axes` is split into two axes of `sizes`."""
-    pairs = dict(zip(axes, sizes, strict=True))
-    return tuple(itertools.chain(*[pairs.get(axis, (n,)) for axis, n in enumerate(shape)]))
 
 
 def where_or_zero(where: Array, x: Array) -> Array:

@@ -27,6 +27,7 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
 )
 from jaxpool._kernels.positions import scatter_in_order
+from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan
 from jaxpool._ops.op import Op, Residual, array_problem
 from jaxpool._plan.boxes import BoxMaxPlan, plan_box_max
@@ -124,15 +125,12 @@ class BoxMax(Op):
         zero = np.zeros((), xs[0].dtype if xs else accumulator_dtype(x.dtype))
         return self._fold_pixels(platform, add, zero, [*xs, wide_x], extra_args, wide_y)
 
-    def _split_tied(self, platform: Platform, residual: Residual, x: Array) -> Array:
-        """Return x divided by the number of tied pixels of each cell."""
-        return x / jnp.maximum(self._sum_tied_pixels(platform, residual), 1).astype(x.dtype)
-
     def linear(self, platform: Platform, residual: Residual, x_dot: Array) -> Array:
         wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         if self.ties == "split":
             total = self._sum_tied_pixels(platform, residual, wide_dot)
-            return self._split_tied(platform, residual, total).astype(x_dot.dtype)
+            num_tied = self._sum_tied_pixels(platform, residual)
+            return divide_by_num_tied(total, num_tied).astype(x_dot.dtype)
         (_, image_index), position = residual
         flat = wide_dot.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
         images, channels = image_index[:, None, None, None], jnp.arange(flat.shape[2])
@@ -146,7 +144,7 @@ class BoxMax(Op):
         num_pixels, count = math.prod(self.sizes[1:]), math.prod(self.sizes)
         if self.ties == "split":
             pixel_marks, cell_marks = map(to_comparison_dtype, saved_arrays)
-            share = self._split_tied(platform, residual, share)
+            share = divide_by_num_tied(share, self._sum_tied_pixels(platform, residual))
         else:
             (cell_marks,) = saved_arrays
             problem = array_problem(dy, platform)

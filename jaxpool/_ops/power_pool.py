@@ -198,7 +198,7 @@ class MeanPool(RangeCheckedOp):
 
     @property
     def _scales_by_division(self) -> bool:
-        """True if the scaled evaluation takes powers of ratios. A logarithm of a ratio of 0 would have no derivative."""
+        """True if the scaled evaluation takes powers of ratios, not of their logarithms."""
         if self.p is None or not self.can_unroll:
             return False
         return self.unrolls_taps or self.p == int(self.p)

@@ -187,10 +187,7 @@ def is_centre(tap: Array, window: Window) -> Array:
 
 
 def _centre_tap(window: Window) -> int:
-    centre_tap = 0
-    for dim in window.dims:
-        centre_tap = centre_tap * dim.window + dim.low
-    return centre_tap
+    return functools.reduce(lambda tap, dim: tap * dim.window + dim.low, window.dims, 0)
 
 
 def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, saves_index: bool = False) -> Op:

@@ -61,40 +61,33 @@ class SumPool(Op):
 
     def linear(self, platform: Platform, counts: tuple[Array, ...], x: Array) -> Array:
         plan = plan_sum(problem_of(self.window, x, platform))
-        epilogue = Epilogue(x.dtype, self._division(counts))
+        epilogue = Epilogue(x.dtype, self._division(counts)[0])
         kernel = functools.partial(window_sum, plan=plan, epilogue=epilogue)
         return slices.materialise(plan.barrier, kernel, x) if self.stores_result else kernel(x)
 
     def transpose(self, platform: Platform, counts: tuple[Array, ...], dy: Array) -> tuple[Array]:
         shape = self.window.unpooled_shape(dy.shape)
         plan = plan_sum(problem_of(self.window, dy, platform, shape), is_transposed=True)
-        divide, epilogue = self._division(counts), Epilogue(dy.dtype)
-        wide_dy = cast(dy, accumulator_dtype(dy.dtype))
-        if divide is not None and self._has_constant_divisor(counts):
+        (divide, is_constant), epilogue = self._division(counts), Epilogue(dy.dtype)
+        if is_constant:
             epilogue = Epilogue(dy.dtype, divide)  # one division per element of dx
         elif divide is not None:
-            dy = divide(wide_dy)
+            dy = divide(cast(dy, accumulator_dtype(dy.dtype)))
         kernel = functools.partial(window_sum_transpose, plan=plan, epilogue=epilogue)
         dx = slices.materialise(plan.barrier, kernel, dy) if self.stores_result else kernel(dy)
         return (dx,)
 
-    def _division(self, counts: tuple[Array, ...]) -> Callable[[Array], Array] | None:
-        """A function that divides sums in the accumulator dtype, or None."""
+    def _division(self, counts: tuple[Array, ...]) -> tuple[Callable[[Array], Array] | None, bool]:
+        """A function that divides sums in the accumulator dtype, or None, and whether all divisors are equal."""
         kind = self.divisor_kind
         if counts:
-            return lambda total: total / counts[0]
+            return lambda total: total / counts[0], False
         if kind == "not":
-            return None
+            return None, True
         if kind == "counted" or kind == "real":
-            return lambda total: total / element_counts(self.window, kind, total)
-        return lambda total: total / jnp.asarray(kind, total.dtype)
-
-    def _has_constant_divisor(self, counts: tuple[Array, ...]) -> bool:
-        """True if all windows have the same divisor."""
-        kind = self.divisor_kind
-        if kind == "counted" or kind == "real":
-            return constant_count(self.window, kind) is not None
-        return not counts
+            is_constant = constant_count(self.window, kind) is not None
+            return lambda total: total / element_counts(self.window, kind, total), is_constant
+        return lambda total: total / jnp.asarray(kind, total.dtype), True
 
 
 def sum_pool(window: Window, divisor: Divisor, x: Array, autodiff: Autodiff = "jvp") -> Array:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import max_elements_per_position, window_access
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Axis, Window, new_axes, split_shape
 from jaxpool._plan.problem import (
     ArrayProblem,
     BarrierKind,
@@ -67,7 +67,7 @@ class MaxPass:
 
 @dataclasses.dataclass(frozen=True)
 class TilePlan:
-    """Reductions over windows that tile an array: of their maxima, and of the index of each maximum."""
+    """Reductions over the windows that tile an array, for the maximum of each window and for its index."""
 
     window: Window
     value: ReductionPlan
@@ -90,7 +90,7 @@ class MaxPlan:
     widen_mode: WidenMode
     # Groups of axes for a maximum without an index: one `lax.reduce_window` per group, last group first
     value_groups: AxisGroups
-    # Reductions that replace all passes, or None
+    # Reductions that replace the passes, except those of ties "last_nan"; None if passes are faster
     tiles: TilePlan | None
 
 
@@ -241,18 +241,18 @@ def plan_max(problem: Problem) -> MaxPlan:
 
 
 def _plan_tiles(problem: Problem) -> TilePlan | None:
-    """The reductions over the windows of `problem`, if these tile the array and reductions are faster than passes."""
+    """The reductions over the windows of `problem`, if windows tile the array and reductions are faster than passes."""
     tuning, window, shape = problem.tuning, problem.window, problem.shape
-    has_short_rows = problem.bits < 32 and row_size(shape, window.axes) < tuning.min_16_bit_tile_row
-    if not all(dim.is_tiled for dim in window.dims) or has_short_rows or None in shape:
-        return None
     if window.size < tuning.min_tile_taps or not problem.is_on_one_device:
         return None
-    sizes = {dim.axis: (dim.out, dim.window) for dim in window.dims}
-    tiles = [n for axis, size in enumerate(shape) for n in sizes.get(axis, (size,))]
-    axes = [axis + sum(other <= axis for other in sizes) for axis in sorted(sizes)]
-    array = ArrayProblem(tuple(tiles), problem.dtype, problem.platform)
-    value, index = (plan_reduction(array, axes, of_ties=of_ties) for of_ties in (False, True))
+    has_short_rows = problem.bits < 32 and row_size(shape, window.axes) < tuning.min_16_bit_tile_row
+    if has_short_rows or not all(dim.is_tiled for dim in window.dims):
+        return None
+    sizes = [(dim.out, dim.window) for dim in window.dims]
+    tiles = split_shape(shape, window.axes, sizes)
+    array = ArrayProblem(tiles, problem.dtype, problem.platform)
+    taps = new_axes(window.axes)
+    value, index = (plan_reduction(array, taps, of_ties=of_ties) for of_ties in (False, True))
     return TilePlan(window, value, index) if value.folds and index.folds else None
 
 
