@@ -42,6 +42,11 @@ ROUTED_BY_TABLES = {
     "max_disjoint_phase_taps": 0,
 }
 LOOP_OVER_TAPS = {"max_mask_taps": 0}
+FOLDED = {
+    "min_folded_elements": 0,
+    "max_fully_folded_size": 0,
+    "min_folded_row_bits": 1,
+}
 MAX_FORMS = [  # platform, thresholds
     *[(platform, {}) for platform in TUNING],
     ("portable", SHORT_STEPS),
@@ -53,6 +58,7 @@ MAX_FORMS = [  # platform, thresholds
     ("cpu", {**REGIONS, "bounds_checked_terms": 0}),
     ("cpu", {**REGIONS, **SHORT_STEPS}),
     ("cpu", SHORT_STEPS),
+    ("cpu", {**FOLDED, "min_tile_taps": 1, "min_16_bit_tile_row": 0}),
     ("cpu", LOOP_OVER_TAPS),
     ("cpu", {**NO_TABLES, "min_vector_elements": NEVER}),
     ("cpu", {**ROUTED_BY_TABLES, "max_route_windows": 0, "max_unstrided_route_windows": 0}),
@@ -92,11 +98,6 @@ RANK_FORMS = [
     ("cpu", {**LOOP_OVER_TAPS, "max_sorting_network_taps": 0}),
     ("cpu", {**LOOP_OVER_TAPS, "min_tap_loop_row": NEVER}),
 ]
-FOLDED = {
-    "min_folded_elements": 0,
-    "max_fully_folded_size": 0,
-    "min_folded_row_bits": 1,
-}
 COMPUTED_TABLES = {"max_constant_entries": 0}
 FORMS = {  # functions, and the forms of their kernels
     ("max_pool", "min_pool", "max_pool_with_argmax"): MAX_FORMS,

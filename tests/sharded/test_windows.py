@@ -142,6 +142,16 @@ def test_vmap_over_sharded_or_replicated_axis(spec, name):
     assert_same_on_mesh(run, x, [spec], (2, 4), 1e-6)
 
 
+def test_vmap_over_a_sharded_axis_of_tiles():
+    """Under `vmap`, types have no sharding, and JAX splits only one axis of a sharded array at a time."""
+
+    def pool(x):
+        return POOLS["max_pool"].function(x, (8, 16), (8, 16), axes=(0, 1))
+
+    x = [numbers((4, 32, 64, 32))]
+    assert_same_on_mesh(jax.vmap(with_gradient(pool)), x, [P("a")], (2, 4), 1e-6)
+
+
 def test_forward_mode_second_order_and_vmap():
     """As on one device, forward mode needs `autodiff="jvp"`."""
     x = np.random.default_rng(0).standard_normal((3, 16, 2)).astype(np.float32)
