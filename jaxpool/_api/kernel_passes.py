@@ -116,7 +116,7 @@ def _passes_of_function(
 class _SourceRead(NamedTuple):
     """A read of an array in memory, through a slice, a gather, or several of them nested."""
 
-    source_array: Any  # the array in memory: number of its jaxpr, number of stores so far, variable
+    source_array: Any  # the array in memory: number of stores so far, number of its jaxpr, variable
     # The parameters of each slice, or a unique object if the start of the slice is not known.
     parts: tuple[object, ...]
     axes: frozenset[int]
@@ -137,6 +137,8 @@ class _PassCollector:
         self.passes: list[Pass] = []
         self.listed_reads = NO_READS  # the reads of `passes`
         self.num_jaxprs = self.num_stores = 0  # counters that identify jaxprs and stored results
+        # The variables of callers that arguments of calls stand for; variables are pairs with the number of the jaxpr.
+        self.callers: dict[tuple[int, Any], tuple[int, Any]] = {}
 
     def read_jaxpr(self, jaxpr: core.Jaxpr, input_reads: ReadsList) -> ReadsList:
         """Append the passes of a jaxpr to `passes`. Returns the reads behind each output."""
@@ -200,6 +202,11 @@ class _PassCollector:
                 self.passes.append(_make_pass(*_axes_and_num_terms(equation), how, outs))
             return [NO_READS] * len(outs)
         for called_jaxpr in core.jaxprs_in_params(equation.params):
+            pairs = zip(called_jaxpr.invars, equation.invars, strict=True)
+            for x, caller_x in pairs:
+                if not isinstance(caller_x, core.Literal):
+                    caller = jaxpr_number, caller_x
+                    self.callers[self.num_jaxprs + 1, x] = self.callers.get(caller, caller)
             return self._reads_of_call(equation, called_jaxpr, operand_reads)
         if name == "optimization_barrier":
             return self.end_passes(operand_reads, outs)
@@ -234,7 +241,8 @@ class _PassCollector:
         has_fixed_start = name in ("slice", "pad")
         part = repr(equation.params) if has_fixed_start else object()
         how, axes = "gather" if name == "gather" else "slice", _axes_read_in_part(equation)
-        read_of_x = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
+        array = self.callers.get((jaxpr_number, x), (jaxpr_number, x))
+        read_of_x = _SourceRead((self.num_stores, *array), (), frozenset(), how)
         return frozenset(
             _SourceRead(source, (*parts, part), read_axes | axes, how)
             for source, parts, read_axes, _ in (operand_reads - self.listed_reads) or {read_of_x}
