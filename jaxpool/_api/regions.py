@@ -53,7 +53,7 @@ def _pool_box_cells(
     if 0 in boxes.shape or 0 in xs[0].shape:
         shape = (*boxes.shape[:-1], *op.output_shape, xs[0].shape[-1])
         return jnp.zeros(shape, mean_dtype(xs[0].dtype))
-    y = call_with_auto_sharding(function, 3, 1, *xs, *args)
+    y = call_with_auto_sharding(function, (None, None, None, -1), *xs, *args)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
@@ -350,4 +350,5 @@ def max_pixel_of_cells(
         return jnp.zeros((count, *num_cells, x.shape[-1]), x.dtype)
     extra_args = tuple(map(lax.stop_gradient, extra_args))
     op = BoxMax(num_cells, spatial_scale, ties, x.shape[:3])
-    return call_with_auto_sharding(functools.partial(apply, op), 3, 1, x, *extra_args)
+    x_axes = None, None, None, -1
+    return call_with_auto_sharding(functools.partial(apply, op), x_axes, x, *extra_args)

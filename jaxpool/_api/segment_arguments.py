@@ -42,7 +42,7 @@ class SegmentRows(NamedTuple):
 
     def call(self, function: Callable[..., Result], x: Array) -> Result:
         """`function(x, *ids_and_mask)`, whose results have the axes of x, but other numbers of rows."""
-        return call_with_auto_sharding(function, 1, x.ndim - 1, x, *self.ids_and_mask)
+        return call_with_auto_sharding(function, (None, *range(1, x.ndim)), x, *self.ids_and_mask)
 
 
 def checked_rows(

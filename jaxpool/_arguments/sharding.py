@@ -217,11 +217,11 @@ def check_unsharded(x: Array, *axes: int, checks_types: bool = True, arg_name: s
 
 
 def call_with_auto_sharding(
-    function: Callable[..., Result], num_new_axes: int, num_kept_axes: int, x: Array, *args: Array
+    function: Callable[..., Result], x_axes: Sequence[int | None], x: Array, *args: Array
 ) -> Result:
     """Call `function(x, *args)`; if the mesh has explicit axes, XLA chooses the shardings inside the function.
 
-    The result has `num_new_axes` unsharded axes, then the last `num_kept_axes` axes of x with the sharding of x.
+    `x_axes` has the axis of x whose sharding each axis of the result has, or None for an unsharded axis.
     """
     meshes = [jax.typeof(array).sharding.mesh for array in (x, *args)]
     context_mesh = jax.sharding.get_abstract_mesh()
@@ -230,8 +230,8 @@ def call_with_auto_sharding(
         return function(x, *args)
     axis_types = zip(mesh.axis_names, mesh.axis_types, strict=True)
     axes = tuple(name for name, axis_type in axis_types if axis_type == AxisType.Explicit)
-    spec = jax.typeof(x).sharding.spec[x.ndim - num_kept_axes :]
-    out_spec = PartitionSpec(*(None,) * num_new_axes, *spec)
+    spec = jax.typeof(x).sharding.spec
+    out_spec = PartitionSpec(*[None if axis is None else spec[axis] for axis in x_axes])
     with jax.sharding.use_abstract_mesh(mesh):
         return jax.sharding.auto_axes(function, axes=axes, out_sharding=out_spec)(x, *args)
 

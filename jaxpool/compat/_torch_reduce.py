@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sharding import call_with_auto_sharding
+from jaxpool._arguments.sharding import call_with_auto_sharding, check_unsharded
 from jaxpool._arguments.sizes import (
     check_bool,
     check_fits_int32_indices,
@@ -57,7 +57,7 @@ def values_and_indices(x: Array, values: Array, positions: Array, axis: int) -> 
     """The elements of x at `positions`, which equal `values` except for the sign of a zero, and int32 positions."""
     indices = positions.astype(jnp.int32)
     gather = functools.partial(jnp.take_along_axis, axis=axis, mode="promise_in_bounds")
-    elements = call_with_auto_sharding(gather, 0, x.ndim, x, indices)
+    elements = call_with_auto_sharding(gather, range(x.ndim), x, indices)
     return ValuesAndIndices(_replace_value(values, elements), indices)
 
 
@@ -81,8 +81,14 @@ def _reduce_with_indices(
             return ValuesAndIndices(x, jnp.zeros((), jnp.int32))
         _check_nonempty_axes(x, [axis])
         check_fits_int32_indices("input", [x.shape[axis]])
-    selected = apply_with_residual(make_op("first", (axis,), (x.shape[axis],)), x)
-    result = values_and_indices(x, *selected, axis)
+        check_unsharded(x, axis, checks_types=False)
+    op = make_op("first", (axis,), (x.shape[axis],))
+
+    def select(x: Array) -> ValuesAndIndices:
+        return values_and_indices(x, *apply_with_residual(op, x), axis)
+
+    x_axes = [None if n == axis else n for n in range(x.ndim)]
+    result = call_with_auto_sharding(select, x_axes, x)
     return result if keepdim else ValuesAndIndices(*[lax.squeeze(y, (axis,)) for y in result])
 
 

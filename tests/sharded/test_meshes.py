@@ -145,6 +145,13 @@ def test_compat_functions_on_shards_of_a_dtype_without_zero(pool):
     assert_same_on_mesh(jax.value_and_grad(total, has_aux=True), [x], [ROWS])
 
 
+@pytest.mark.parametrize("name", ["max", "min", "median", "nanmedian"])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_torch_indices_along_sharded_axis(name, keepdim):
+    run = with_gradient(lambda x: getattr(torch, name)(x, 1, keepdim))
+    assert_same_on_mesh(run, [special_numbers((4, 16))], [P(None, "a")])
+
+
 # Operands with different shardings
 
 
