@@ -261,11 +261,16 @@ def _median(
         return _reduce_with_indices(function_name, op, x, dim, keepdim)
     with args.name_torch_function_in_errors(function_name, x):
         _check_keepdim_has_dim(dim, keepdim)
+        check_unsharded(x, *range(x.ndim), checks_types=False)
     if 0 in x.shape:
         empty_value = np.nan if is_float(x.dtype) else jnp.iinfo(x.dtype).min
         return jnp.full((), empty_value, x.dtype)
-    flat_x = lax.reshape(x, (x.size,))
-    return lax.squeeze(apply(op("split", (0,), flat_x.shape), flat_x), (0,))
+
+    def median_of_all(x: Array) -> Array:
+        flat_x = lax.reshape(x, (x.size,))
+        return lax.squeeze(apply(op("split", (0,), flat_x.shape), flat_x), (0,))
+
+    return call_with_auto_sharding(median_of_all, (), x)
 
 
 @args.accept_numpy_keywords

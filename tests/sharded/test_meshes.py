@@ -152,6 +152,13 @@ def test_torch_indices_along_sharded_axis(name, keepdim):
     assert_same_on_mesh(run, [special_numbers((4, 16))], [P(None, "a")])
 
 
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+@pytest.mark.parametrize("spec", [P("a"), P(None, "a")], ids=str)
+def test_torch_median_of_sharded_array(name, spec):
+    run = with_gradient(getattr(torch, name))
+    assert_same_on_mesh(run, [special_numbers((4, 16))], [spec], (4,))
+
+
 # Operands with different shardings
 
 
