@@ -38,7 +38,7 @@ from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.elementwise import Extremum, match_shardings
 from jaxpool._ops.reduction import max_or_min
 from jaxpool._shards.split import drop_unit_axes
-from jaxpool._shards.whole import reduce_sharded
+from jaxpool._shards.whole import max_or_min_by_type
 
 AxisArgument = int | Sequence[int] | None
 
@@ -125,12 +125,7 @@ def _reduce_extremum(
             rule = f"given to reduce axis {entry} of size 0"
             raise ArgumentError("initial", rule, None, "It is the result of no elements.")
     initial_scalar = None if initial is None else _as_initial_scalar(initial, x.dtype)
-    sharding = sharding_from_type(x)
-    if sharding is None or all(sharding.num_shards(entry) == 1 for entry in axes):
-        x = drop_unit_axes(sharding, x, axes)
-        y = max_or_min(x, axes, kind, ties, autodiff, keepdims, mask)
-    else:
-        y = reduce_sharded(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
+    y = max_or_min_by_type(kind, x, axes, ties, autodiff, keepdims, mask)
     if initial_scalar is None:
         return y
     y, initial_scalar = match_shardings([y, initial_scalar])

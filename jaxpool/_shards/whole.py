@@ -10,13 +10,13 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.sharding import ArraySharding, MeshAxes
+from jaxpool._arguments.sharding import ArraySharding, MeshAxes, sharding_from_type
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import DType, Kind, Ties, accumulator_dtype
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.range_status import zeros_with_tangent
-from jaxpool._ops.reduction import NumTied, Reduction, reduce_axes
-from jaxpool._shards.split import on_shards
+from jaxpool._ops.reduction import NumTied, Reduction, max_or_min, reduce_axes
+from jaxpool._shards.split import drop_unit_axes, on_shards
 
 
 def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask: Array) -> Array:
@@ -122,6 +122,23 @@ def reduce_sharded(
     spec = sharding.replicate_axes(axes).spec
     y = on_shards(body, sharding, x, *masks, settings=settings, out_spec=spec, autodiff=autodiff)
     return y if keepdims else lax.squeeze(y, axes)
+
+
+def max_or_min_by_type(
+    kind: Kind,
+    x: Array,
+    axes: tuple[int, ...],
+    ties: Ties,
+    autodiff: Autodiff,
+    keepdims: bool,
+    mask: Array | None = None,
+) -> Array:
+    """The maximum or minimum over `axes`, of each shard first if the type of x is sharded along one of `axes`."""
+    sharding = sharding_from_type(x)
+    if sharding is None or all(sharding.num_shards(axis) == 1 for axis in axes):
+        x = drop_unit_axes(sharding, x, axes)
+        return max_or_min(x, axes, kind, ties, autodiff, keepdims, mask)
+    return reduce_sharded(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
 
 
 def _negate(x: Array) -> Array:

@@ -8,6 +8,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._arguments.decorator import public
+from jaxpool._arguments.sharding import check_unsharded
 from jaxpool._arguments.sizes import check_fits_int32_indices, static_sizes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import apply_with_residual
@@ -25,6 +26,7 @@ def _cumulative_extremum(kind: Kind, input: Any, dim: int) -> ValuesAndIndices:
         axis = args.normalise_dim(dim, x.ndim)
         if x.ndim:
             check_fits_int32_indices("input", static_sizes(x.shape, (axis,), min_size=0))
+            check_unsharded(x, axis, checks_types=False)
     if not x.ndim or 0 in x.shape:
         return ValuesAndIndices(x, jnp.zeros(x.shape, jnp.int32))
     selected = apply_with_residual(RunningExtremum(kind, "last", axis, False), x)
@@ -90,6 +92,7 @@ def logcumsumexp(input: Any, dim: int) -> Array:
         axis = args.normalise_dim(dim, x.ndim)
         if x.ndim:
             static_sizes(x.shape, (axis,), min_size=0)
+            check_unsharded(x, axis, checks_types=False)
     if not x.ndim or 0 in x.shape:
         return x
     return running_logsumexp(x, axis)

@@ -24,7 +24,8 @@ from jaxpool._arguments.sizes import (
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool._ops.rank_pool import LowerMedian
-from jaxpool._ops.reduction import Reduction, max_or_min
+from jaxpool._ops.reduction import Reduction
+from jaxpool._shards.whole import max_or_min_by_type
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, ORDERED_DTYPES
 from jaxpool.compat._torch_elementwise import maximum, minimum, promote_to_common_dtype
@@ -132,7 +133,7 @@ def _reduce_axes(
     """The maximum or minimum over `axes`; tied elements share the cotangent."""
     with args.name_torch_function_in_errors(function_name, x):
         _check_nonempty_axes(x, axes)
-    return max_or_min(x, axes, kind, "split", "jvp", keepdim)
+    return max_or_min_by_type(kind, x, axes, "split", "jvp", keepdim)
 
 
 def _reduce_dims(function_name: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> Array:

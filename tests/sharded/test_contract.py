@@ -19,6 +19,7 @@ from jaxpool._geometry.window import make_window
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.unpool import _check_adjacent as check_near
 from jaxpool._shards.unpool import _shard_halo as halo_of
+from jaxpool.compat import torch
 from tests.support import bad_calls
 from tests.support.junk import Wrapper
 
@@ -133,7 +134,7 @@ def with_partly_manual_axes():
 @pytest.mark.parametrize(("call", "parts"), BAD_CALLS)
 def test_error_message(call, parts):
     with pytest.raises((TypeError, ValueError)) as raised:
-        eval(call, {**vars(jaxpool), **globals()})
+        eval(call, {**vars(jaxpool), **globals(), "torch": torch})
     assert bad_calls.matches_parts(f"{raised.type.__name__}: {raised.value}", parts)
 
 

@@ -159,6 +159,24 @@ def test_torch_median_of_sharded_array(name, spec):
     assert_same_on_mesh(run, [special_numbers((4, 16))], [spec], (4,))
 
 
+@pytest.mark.parametrize("kind", ["explicit", "manual"])
+@pytest.mark.parametrize("spec", [P("a"), P(None, "a")], ids=str)
+def test_torch_extrema_of_sharded_array(kind, spec):
+    def extrema(x):
+        return torch.amax(x, 1), *torch.aminmax(x, dim=1), torch.max(x)
+
+    def sharded(x):
+        run = jaxpool.sharded(extrema, spec=spec)
+        rows = P(spec[0])
+        return jax.shard_map(run, in_specs=spec, out_specs=(rows, rows, rows, P()))(x)
+
+    x = special_numbers((8, 16))
+    want = with_gradient(extrema)(x)
+    with jax.set_mesh(mesh_of((8,), kind)):
+        run = jax.jit(with_gradient(sharded if kind == "manual" else extrema))
+        assert_close(run(jax.device_put(x, spec)), want, 1e-6)
+
+
 # Operands with different shardings
 
 
