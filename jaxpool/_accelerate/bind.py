@@ -6,6 +6,7 @@ jax's cache keys. `python -m jaxpool run` sets a process-wide replacer before th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -23,6 +24,7 @@ from jax.typing import ArrayLike
 from jaxpool._accelerate.report import LaxReduction, format_caller_line
 from jaxpool._arguments.arrays import as_weakly_typed
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import in_sharded
 from jaxpool._arguments.sizes import Size, is_int
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
@@ -85,7 +87,7 @@ class ReductionReplacer:
         window = window_of_lax_reduction(kind, aval, params)
         x = jnp.asarray(args[0])
         inits = [i for i in args[1:] if _init_changes_result(kind, x, i, window.is_padded)]
-        with left_to_lax_if_invalid():
+        with contextlib.nullcontext() if in_sharded.value else left_to_lax_if_invalid():
             if kind == "sum":
                 y = pool_by_type(sum_pool, sum_pool_of_shard, window, x, "not")
             else:

@@ -18,7 +18,13 @@ from jaxpool._arguments.arrays import PyTree, as_array, is_array
 from jaxpool._arguments.calls import FunctionWrapper
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, is_nested_deeply, name_function_in_errors
-from jaxpool._arguments.sharding import ArraySharding, check_divisible, context_axes, find_sharding
+from jaxpool._arguments.sharding import (
+    ArraySharding,
+    check_divisible,
+    context_axes,
+    find_sharding,
+    in_sharded,
+)
 
 # Arguments, of functions and of those in `compat`, whose axes are those of the pooled array. They are sharded like the
 # array. Other arrays, such as keys, kernels and boxes, keep the sharding that they show, or are replicated, even if
@@ -113,13 +119,14 @@ class _ShardedFunction(FunctionWrapper):
             sharding = find_sharding(x, self._mesh, self._spec)
             for axis, size in enumerate(sharding.global_shape(x.shape)):
                 check_divisible(sharding, axis, size, "x", size, attr=f"shape[{axis}]")
-        if sharding.is_manual:
-            with context_axes(sharding.mesh_axes):
-                return pool(*args, **kwargs)
-        non_explicit_axes = sharding.non_explicit_axes(x)
-        if not non_explicit_axes:
-            return pool(*args, **kwargs)
-        return _call_with_explicit_axes(non_explicit_axes, sharding, x, pool, call)
+            with in_sharded(True):
+                if sharding.is_manual:
+                    with context_axes(sharding.mesh_axes):
+                        return pool(*args, **kwargs)
+                non_explicit_axes = sharding.non_explicit_axes(x)
+                if not non_explicit_axes:
+                    return pool(*args, **kwargs)
+                return _call_with_explicit_axes(non_explicit_axes, sharding, x, pool, call)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

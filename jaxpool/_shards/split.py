@@ -17,7 +17,6 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import (
     ArraySharding,
     axes_of_type,
-    context_axes,
     join_or,
     keep_axes,
     multiples_near,
@@ -132,15 +131,18 @@ def split_windows(sharding: ArraySharding, shape: Shape, window_over: WindowOver
 def sharded_windows(x: Array, window: Window) -> ShardedWindows | None:
     """The windows of a pool over the shards of x; None if the type of x has no sharding.
 
-    Raises inside a `shard_map` for which `jaxpool.sharded` set the sharding, because `window` is over one shard there.
+    Inside a `shard_map` for which `jaxpool.sharded` set the sharding, `window` is over one shard: the result is None if
+    no axis of the window is sharded, and otherwise this raises.
     """
-    if context_axes.value is not None:
-        rule = "whole: inside a shard_map its window is not known"
-        hint = "Pass a function of jaxpool itself."
-        raise ArgumentError("x", rule, x.shape, hint, attribute="shape")
     sharding = sharding_from_type(x)
     if sharding is None:
         return None
+    if sharding.is_manual:
+        if all(sharding.num_shards(axis) == 1 for axis in window.axes):
+            return None
+        rule = "whole: inside a shard_map its window is not known"
+        hint = "Pass a function of jaxpool itself."
+        raise ArgumentError("x", rule, x.shape, hint, attribute="shape")
 
     def window_over(shape: Shape) -> Window:
         if [shape[axis] for axis in window.axes] == list(window.input_shape):

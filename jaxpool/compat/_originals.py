@@ -29,6 +29,7 @@ from jaxpool._accelerate.bind import (
 )
 from jaxpool._arguments.arrays import as_weakly_typed
 from jaxpool._arguments.errors import ArgumentError, is_nested_deeply
+from jaxpool._arguments.sharding import in_sharded
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
 from jaxpool._ops.select_pool import select_pool
@@ -101,6 +102,8 @@ def pool_with_one_op(
             pools = select_pool, select_pool_of_shard
             y = pool_by_type(*pools, window, x, reduction.kind, "first")
     except ArgumentError:  # shards of unequal sizes
+        if in_sharded.value:
+            raise
         return None
     return as_weakly_typed(y) if reduction.weak_type else y
 

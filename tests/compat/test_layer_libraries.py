@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
+import jaxpool
 from tests.support.compat_cases import (
     Call,
     assert_arrays_match,
@@ -427,6 +428,14 @@ def test_int_sizes_warn_like_haiku(name):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             getattr(module, name)(x, 1, (2, 1), "SAME")
+
+
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+def test_haiku_pool_along_sharded_axis(name):
+    mesh, spec = AbstractMesh((2,), ("a",)), PartitionSpec(None, "a")
+    pool = jaxpool.sharded(getattr(both_modules("haiku")[0], name), mesh=mesh, spec=spec)
+    with pytest.raises(ValueError, match=r"^jaxpool\.sharded: `x` must be of a size along axis 1"):
+        pool(jnp.ones((2, 8, 8, 2)), (2, 2, 1), (1, 1, 1), "VALID")
 
 
 # Equinox alone

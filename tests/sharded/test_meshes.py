@@ -177,6 +177,32 @@ def test_torch_extrema_of_sharded_array(kind, spec):
         assert_close(run(jax.device_put(x, spec)), want, 1e-6)
 
 
+@pytest.mark.parametrize("kind", ["auto", "explicit", "manual"])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        functools.partial(flax.max_pool, window_shape=(2, 2)),
+        functools.partial(flax.min_pool, window_shape=(2, 2)),
+        functools.partial(flax.avg_pool, window_shape=(2, 2)),
+        lambda x: flax.pool(x, -jnp.inf, lax.max, (2, 2), (1, 1), "VALID"),
+    ],
+)
+def test_drop_in_of_other_library(pool, kind):
+    """Along a sharded axis, the original raises lax's error, and pools shards without halos in a `shard_map`."""
+    x = numbers((4, 16, 16, 2))
+
+    def run(spec):
+        function = jaxpool.sharded(pool, spec=spec)
+        if kind == "manual":
+            function = jax.shard_map(function, in_specs=spec, out_specs=spec)
+        return jax.jit(function)(jax.device_put(x, spec))
+
+    with jax.set_mesh(mesh_of((4,), kind)):
+        assert_close(run(P("a")), pool(x))
+        with pytest.raises(ValueError, match=r"^jaxpool\.sharded: `x` must be (of a size|whole)"):
+            run(ROWS)
+
+
 # Operands with different shardings
 
 
