@@ -178,7 +178,7 @@ def adaptive_avg_op(window: AdaptiveWindow) -> Op:
 
 
 def adaptive_max_pool_with_position(
-    window: AdaptiveWindow, ties: Ties, x: Array, autodiff: Autodiff = "jvp"
+    window: AdaptiveWindow, ties: Ties | TieOrder, x: Array, autodiff: Autodiff = "jvp"
 ) -> tuple[Array, Array]:
     """The adaptive max pool, and the flat position of each maximum; the first position if `ties` is "split"."""
     op = adaptive_max_op(window, "first" if ties == "split" else ties, saves_index=True)
@@ -191,7 +191,11 @@ def adaptive_max_pool_with_position(
 
 
 def adaptive_pool(
-    kind: AdaptiveKind, window: AdaptiveWindow, ties: Ties, x: Array, autodiff: Autodiff = "jvp"
+    kind: AdaptiveKind,
+    window: AdaptiveWindow,
+    ties: Ties | TieOrder,
+    x: Array,
+    autodiff: Autodiff = "jvp",
 ) -> Any:
     """The adaptive max or mean pool of x; for "argmax" the maxima and their flat positions."""
     if kind == "argmax":

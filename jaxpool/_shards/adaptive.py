@@ -15,7 +15,7 @@ from jax import Array, lax
 from jaxpool._arguments.sharding import ArraySharding, check_divisible
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import AdaptiveWindow
-from jaxpool._kernels.dtypes import Ties
+from jaxpool._kernels.dtypes import TieOrder, Ties
 from jaxpool._kernels.slices import unravel_index
 from jaxpool._ops.adaptive_pool import AdaptiveKind, adaptive_pool
 from jaxpool._ops.apply import Autodiff
@@ -27,7 +27,7 @@ def _pool_shard(
     kind: AdaptiveKind,
     window: AdaptiveWindow,
     sharding: ArraySharding,
-    ties: Ties,
+    ties: Ties | TieOrder,
     x: Array,
     autodiff: Autodiff = "jvp",
 ) -> Any:
@@ -54,14 +54,14 @@ def adaptive_pool_of_shards(
     sharding: ArraySharding,
     x: Array,
     window: AdaptiveWindow,
-    ties: Ties = "first",
+    ties: Ties | TieOrder = "first",
     autodiff: Autodiff = "jvp",
 ) -> Any:
     """The adaptive max, mean or argmax pool of a sharded x; `window` is over the global array.
 
     Raises `ArgumentError` if the shards of the output would differ in size.
     """
-    if kind != "argmax" and set(window.output_shape) == {1}:
+    if kind != "argmax" and ties != "last_nan" and set(window.output_shape) == {1}:
         return reduce_sharded(kind, sharding, x, window.axes, ties=ties, autodiff=autodiff)
     suffix = "" if kind == "argmax" else ", or 1 along every axis"
     for dim in window.dims:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._arguments.sharding import (
+    call_with_auto_sharding,
+    check_unsharded,
+    sharding_from_type,
+)
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._kernels.patches import position_of_tap
-from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.apply import apply, apply_with_residual
+from jaxpool._geometry.window import AdaptiveWindow
+from jaxpool._ops.adaptive_pool import AdaptiveKind, adaptive_pool
+from jaxpool._shards.adaptive import adaptive_pool_of_shards
+from jaxpool._shards.split import drop_unit_axes
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, ValuesOrValuesAndIndices
 from jaxpool.compat._torch_public import make_pool
@@ -33,6 +40,19 @@ def _output_sizes(x: Array, num_spatial_dims: int, output_size: Any) -> tuple[in
         min_value=0,
         accept_one_entry=num_spatial_dims == 1,
     )
+
+
+def _pool_by_type(kind: AdaptiveKind, window: AdaptiveWindow, x: Array) -> Any:
+    """The adaptive pool of x, of each shard if shards divide the output sizes; otherwise XLA partitions the pool."""
+    sharding = sharding_from_type(x)
+    pool = functools.partial(adaptive_pool, kind, window, "last_nan")
+    if sharding is None or all(sharding.num_shards(axis) == 1 for axis in window.axes):
+        return pool(drop_unit_axes(sharding, x, window.axes))
+    uneven_axes = [dim.axis for dim in window.dims if dim.out % sharding.num_shards(dim.axis)]
+    if not uneven_axes:
+        return adaptive_pool_of_shards(kind, sharding, x, window, "last_nan")
+    x_axes = [None if axis in uneven_axes else axis for axis in range(x.ndim)]
+    return call_with_auto_sharding(pool, x_axes, x)
 
 
 _ADAPTIVE_MAX_POOL_DOC = """\
@@ -75,11 +95,8 @@ def _adaptive_max_pool(
         if 0 in output_sizes:
             return args.empty_pool_result(x, num_spatial_dims, output_sizes, return_indices)
         window = adaptive_window(x.shape, output_sizes, args.spatial_axes(x, num_spatial_dims))
-    op = adaptive_max_op(window, "last_nan")
-    if not return_indices:
-        return apply(op, x)
-    y, tap = apply_with_residual(op, x)
-    return y, position_of_tap(tap, window)
+        check_unsharded(x, *window.axes, checks_types=False)
+    return _pool_by_type("argmax" if return_indices else "max", window, x)
 
 
 _ADAPTIVE_AVG_POOL_DOC = """\
@@ -118,7 +135,8 @@ def _adaptive_avg_pool(num_spatial_dims: int, input: Any, output_size: OutputSiz
         if 0 in output_sizes:
             return jnp.zeros((*x.shape[: x.ndim - num_spatial_dims], *output_sizes), x.dtype)
         window = adaptive_window(x.shape, output_sizes, args.spatial_axes(x, num_spatial_dims))
-    return apply(adaptive_avg_op(window), x)
+        check_unsharded(x, *window.axes, checks_types=False)
+    return _pool_by_type("mean", window, x)
 
 
 adaptive_max_pool1d = make_pool(1, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)

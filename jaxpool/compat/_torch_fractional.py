@@ -11,6 +11,7 @@ from jax import Array, lax
 from jaxpool._api.random import as_prng_key, fractional_axes, uniform
 from jaxpool._arguments.arrays import as_jax_array, is_array, is_number, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import check_unsharded
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._ops.apply import apply_with_residual
 from jaxpool._ops.fractional import FractionalMax
@@ -144,6 +145,7 @@ def _fractional_max_pool(
         if 0 in output_sizes:
             return args.empty_pool_result(x, num_spatial_dims, output_sizes, return_indices)
         axes = args.spatial_axes(x, num_spatial_dims)
+        check_unsharded(x, *axes)
         dims = fractional_axes(x.shape, window_sizes, output_sizes, axes, samples.dtype.name)
     sample_shape = (*x.shape[: x.ndim - num_spatial_dims], *(1,) * num_spatial_dims)
     samples_by_axis = [

@@ -203,6 +203,18 @@ def test_drop_in_of_other_library(pool, kind):
             run(ROWS)
 
 
+@pytest.mark.parametrize("sizes", [(4, 2), (3, 5), (1, 1)])
+def test_torch_adaptive_pool_of_sharded_array(sizes):
+    """Shards divide some of the output sizes, or none."""
+    for pool in (
+        lambda x: torch.adaptive_max_pool2d(x, sizes, return_indices=True),
+        lambda x: torch.adaptive_max_pool2d(x, sizes),
+        lambda x: torch.adaptive_avg_pool2d(jnp.nan_to_num(x, neginf=0), sizes),
+    ):
+        x = special_numbers((2, 8, 8))
+        assert_same_on_mesh(with_gradient(pool), [x], [P(None, "a", "b")], (4, 2), 1e-5)
+
+
 # Operands with different shardings
 
 
