@@ -147,19 +147,6 @@ def replace_sizes(
     return tuple(size_of_axis.get(axis, size) for axis, size in enumerate(shape))
 
 
-def new_axes(axes: Sequence[int]) -> tuple[int, ...]:
-    """Axes that are new if a second axis is inserted after each of `axes`, in the order of `axes`."""
-    return tuple(axis + sorted(axes).index(axis) + 1 for axis in axes)
-
-
-def split_shape(
-    shape: Sequence[Size], axes: Sequence[int], sizes: Sequence[tuple[int, int]]
-) -> tuple[Size | int, ...]:
-    """The shape after each of `axes` is split into two axes of `sizes`."""
-    pairs = dict(zip(axes, sizes, strict=True))
-    return tuple(n for axis, size in enumerate(shape) for n in pairs.get(axis, (size,)))
-
-
 def _max_adaptive_length(length: int, num_windows: int) -> int:
     """The length of the longest of `num_windows` adaptive windows over `length` positions."""
     # The longest window is the window that starts just before the end of a position.

@@ -5,9 +5,9 @@ import functools
 import numpy as np
 from jax import Array, lax
 
-from jaxpool._geometry.window import split_shape
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import scalar_like
+from jaxpool._plan.problem import split_shape
 
 BITS_PER_BYTE = 8
 

@@ -24,8 +24,6 @@ from jaxpool._geometry.window import (
     AdaptiveAxis,
     AdaptiveWindow,
     Window,
-    new_axes,
-    split_shape,
 )
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
@@ -37,6 +35,7 @@ from jaxpool._kernels.positions import (
     module_for_table,
     scaled_floor_division,
 )
+from jaxpool._plan.problem import new_axes, split_shape
 
 AnyWindow = Window | AdaptiveWindow
 

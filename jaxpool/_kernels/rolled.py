@@ -21,11 +21,12 @@ from jax import numpy as jnp
 from jax.typing import ArrayLike
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
-from jaxpool._geometry.window import Window, new_axes, replace_sizes, split_shape
+from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices, sums
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, full_like, index_dtype
 from jaxpool._kernels.rank import key_of_rank
 from jaxpool._kernels.split_ties import divide_by_num_tied
+from jaxpool._plan.problem import new_axes, split_shape
 
 State = tuple[Array, ...]
 UpdateState = Callable[[State, Array, Sequence[Array]], State]

@@ -11,9 +11,8 @@ from typing import Literal, NamedTuple
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.access import max_elements_per_position, window_access
-from jaxpool._geometry.window import Axis, Window, new_axes, split_shape
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.problem import (
-    ArrayProblem,
     BarrierKind,
     Layout,
     Platform,
@@ -33,7 +32,7 @@ from jaxpool._plan.problem import (
     row_size,
     single_region,
 )
-from jaxpool._plan.reduce import ReductionPlan, plan_reduction
+from jaxpool._plan.reduce import TilePlan, plan_tiles
 from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
@@ -63,15 +62,6 @@ class MaxPass:
         if self.layout.read_mode == "clamped":
             return self.layout
         return single_region(self.step.transposed_phases, extra_position=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class TilePlan:
-    """Reductions over the windows that tile an array, for the maximum of each window and for its index."""
-
-    window: Window
-    value: ReductionPlan
-    index: ReductionPlan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,24 +226,8 @@ def plan_max(problem: Problem) -> MaxPlan:
         tangent=tangent_passes(by_steps),
         widen_mode=widen_mode(tuning) if adds_low_precision and not by_tables else "never",
         value_groups=value_groups if tuning.uses_reduce_window else (),
-        tiles=_plan_tiles(problem),
+        tiles=plan_tiles(problem) if window.size >= tuning.min_tile_taps else None,
     )
-
-
-def _plan_tiles(problem: Problem) -> TilePlan | None:
-    """The reductions over the windows of `problem`, if windows tile the array and reductions are faster than passes."""
-    tuning, window, shape = problem.tuning, problem.window, problem.shape
-    if window.size < tuning.min_tile_taps or not problem.is_on_one_device:
-        return None
-    has_short_rows = problem.bits < 32 and row_size(shape, window.axes) < tuning.min_16_bit_tile_row
-    if has_short_rows or not all(dim.is_tiled for dim in window.dims):
-        return None
-    sizes = [(dim.out, dim.window) for dim in window.dims]
-    tiles = split_shape(shape, window.axes, sizes)
-    array = ArrayProblem(tiles, problem.dtype, problem.platform)
-    taps = new_axes(window.axes)
-    value, index = (plan_reduction(array, taps, of_ties=of_ties) for of_ties in (False, True))
-    return TilePlan(window, value, index) if value.folds and index.folds else None
 
 
 def tangent_passes(passes: Sequence[MaxPass]) -> tuple[MaxPass, ...]:

@@ -37,6 +37,7 @@ Platform = Literal["cpu", "gpu", "tpu", "portable"]  # "portable": any other pla
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
 # An optimization barrier, one that also fixes the layout of the result, or a call that is not inlined
 BarrierKind = Literal["barrier", "row-major barrier", "call"]
+SizeT = TypeVar("SizeT")
 Shape = tuple[int | None, ...]  # None where a size is symbolic
 
 
@@ -103,6 +104,19 @@ class Problem(ArrayProblem):
 def row_size(shape: Shape, axes: Sequence[int]) -> float:
     """Number of contiguous elements per position of `axes`: the product of all later sizes; infinite if symbolic."""
     return num_elements(shape[max(axes, default=-1) + 1 :])
+
+
+def new_axes(axes: Sequence[int]) -> tuple[int, ...]:
+    """Axes that are new if a second axis is inserted after each of `axes`, in the order of `axes`."""
+    return tuple(axis + sorted(axes).index(axis) + 1 for axis in axes)
+
+
+def split_shape(
+    shape: Sequence[SizeT], axes: Sequence[int], sizes: Sequence[tuple[int, int]]
+) -> tuple[SizeT | int, ...]:
+    """The shape after each of `axes` is split into two axes of `sizes`."""
+    pairs = dict(zip(axes, sizes, strict=True))
+    return tuple(n for axis, size in enumerate(shape) for n in pairs.get(axis, (size,)))
 
 
 def nbytes(shape: Shape, bits: int) -> float:

@@ -1,17 +1,24 @@
-"""Plans of maxima over whole axes: folds, which take the maximum of chunks of an axis before the axis is reduced."""
+"""Plans of maxima over whole axes, and over windows that tile an array.
+
+A fold takes the maximum of chunks of an axis before the axis is reduced.
+"""
 
 import dataclasses
 import math
 from collections.abc import Sequence
 
+from jaxpool._geometry.window import Window
 from jaxpool._plan.problem import (
     ArrayProblem,
     BarrierKind,
     Platform,
+    Problem,
     Shape,
     barrier_of,
+    new_axes,
     num_elements,
     row_size,
+    split_shape,
 )
 from jaxpool._plan.tuning import TUNING
 
@@ -83,3 +90,27 @@ def plan_folds(problem: ArrayProblem, axes: Sequence[int], *, of_ties: bool) -> 
         folds.append(Fold(axis, length, barrier_of(problem.platform)))
         sizes[axis] = length
     return tuple(folds)
+
+
+@dataclasses.dataclass(frozen=True)
+class TilePlan:
+    """Reductions over the windows that tile an array, for the maximum of each window and for its index."""
+
+    window: Window
+    value: ReductionPlan
+    index: ReductionPlan
+
+
+def plan_tiles(problem: Problem) -> TilePlan | None:
+    """The reductions over the windows of `problem`, if windows tile the array and reductions are faster than passes."""
+    tuning, window, shape = problem.tuning, problem.window, problem.shape
+    has_short_rows = problem.bits < 32 and row_size(shape, window.axes) < tuning.min_16_bit_tile_row
+    is_tiled = problem.is_on_one_device and all(dim.is_tiled for dim in window.dims)
+    if has_short_rows or not is_tiled:
+        return None
+    sizes = [(dim.out, dim.window) for dim in window.dims]
+    tiles = split_shape(shape, window.axes, sizes)
+    array = ArrayProblem(tiles, problem.dtype, problem.platform)
+    taps = new_axes(window.axes)
+    value, index = (plan_reduction(array, taps, of_ties=of_ties) for of_ties in (False, True))
+    return TilePlan(window, value, index) if value.folds and index.folds else None

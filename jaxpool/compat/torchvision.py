@@ -136,9 +136,8 @@ def _mean_per_cell(op: BoxMean, x: Array, boxes: Array, image_indices: Array) ->
         return apply_box_mean(op, [x], *extra_args)
 
     # Channels per cell are split over the cells, so no axis of the result is sharded as the channels of x.
-    num_kept_axes = 0 if op.uses_own_channels else 1
-    arrays = x, boxes, image_indices
-    y = call_with_auto_sharding(pool_cells, 4 - num_kept_axes, num_kept_axes, *arrays)
+    x_axes = (None, None, None, None if op.uses_own_channels else -1)
+    y = call_with_auto_sharding(pool_cells, x_axes, x, boxes, image_indices)
     return jnp.moveaxis(y, -1, 1)
 
 

@@ -93,7 +93,8 @@ def test_kernels_make_no_choices():
             if whole.startswith("jaxpool._plan."):
                 imported = getattr(importlib.import_module(whole.rpartition(".")[0]), name)
                 found |= {name} if callable(imported) and name.islower() else set()
-    assert found <= {"group_axes", "is_constant_table", "plan_partial_sums", "position_of_rank"}
+    of_shapes = {"group_axes", "new_axes", "split_shape"}
+    assert found <= {*of_shapes, "is_constant_table", "plan_partial_sums", "position_of_rank"}
 
 
 def test_only_plans_compare_with_thresholds():

@@ -12,7 +12,7 @@ from jaxpool._kernels import patches
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels.dtypes import Kind, TieOrder, accumulator_dtype, cast, scalar_like
 from jaxpool._kernels.slices import where_or_zero
-from jaxpool._plan.max_pool import TilePlan
+from jaxpool._plan.reduce import TilePlan
 
 
 def select_value(x: Array, kind: Kind, plan: TilePlan) -> Array:
