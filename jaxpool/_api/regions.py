@@ -211,8 +211,10 @@ def multilevel_roi_align(
       Lin et al., Feature Pyramid Networks, arXiv:1612.03144, equation 1; `torchvision.ops.MultiScaleRoIAlign`.
     """
     rule = "a list or a tuple of arrays, one for each level"
-    if isinstance(features, dict):
-        got = f"a dict of {', '.join(map(short_repr, features))}"
+    is_array = is_tuple_or_list(features) or hasattr(features, "shape")
+    if hasattr(features, "__iter__") and not is_array:
+        keys = ", ".join(map(short_repr, features)) if isinstance(features, dict) else "values"
+        got = f"a {type(features).__name__} of {keys}"
         hint = "Pass a list ordered from fine to coarse."
         raise ArgumentError("features", rule, features, hint, TypeError, shown_value=got)
     if not is_tuple_or_list(features) or not features:

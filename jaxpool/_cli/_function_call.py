@@ -160,7 +160,7 @@ def make_call(
 
 
 def _parse_set_options(record: Any, set_options: list[str]) -> dict[str, Any]:
-    """The arguments in the values of `--set`, such as k=3. A list becomes an array."""
+    """The arguments in the values of `--set`, such as k=3. A list becomes an array, a size a size of both axes."""
     arguments: dict[str, Any] = {}
     for text in set_options:
         name, _, value = text.partition("=")
@@ -172,6 +172,8 @@ def _parse_set_options(record: Any, set_options: list[str]) -> dict[str, Any]:
         arguments[name] = value
         with contextlib.suppress(Exception):  # its type depends on how the value is no literal
             literal = ast.literal_eval(value)
+            if name.endswith("_shape") and type(literal) is int:
+                literal = literal, literal
             arguments[name] = np.array(literal) if isinstance(literal, list) else literal
     return arguments
 

@@ -141,6 +141,8 @@ class Pool:
 
     def run(self, given: Mapping[str, Any], function: Callable[..., Any] | None = None) -> Any:
         """Call the public function, or `function` instead of it, with the arguments `given`."""
+        if function is self.meaning:
+            given = {name: value for name, value in given.items() if name != "autodiff"}
         return call_by_argument_names(self.function if function is None else function, given)
 
     def of(

@@ -161,6 +161,11 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
             ["--op=roi_align", "--set=boxes=[[0.0, 0.0, 2.0, 2.0]]"],
             "batch_indices=jnp.array([0]))\n",  # boxes are in the only image
         ),
+        # One size for rows and columns, and an argument that the oracle does not have
+        (["--op=roi_align", "--set=output_shape=2"], ", (2, 2), batch_indices="),
+        (["--op=fractional-max", "--set=window_shape=2"], "x[None, ..., None], (2, 2)"),
+        (["--op=max-blur", "--set=blur_shape=2"], "x[None, ..., None], (2, 2), (2, 2)"),
+        (["--op=cummax", '--set=autodiff="jvp"'], "autodiff='jvp'"),
         (
             ["--op=softmax", "--stride=1", "--set=temperature=0.5"],
             "jaxpool.softmax_pool(x[None, ..., None], (2, 2), (1, 1), temperature=0.5)",
