@@ -18,7 +18,7 @@ from jax import numpy as jnp
 
 from jaxpool._api.rank import check_rank_in_range
 from jaxpool._api.windowed import PoolInput
-from jaxpool._arguments.arrays import as_array, checked_float, is_number
+from jaxpool._arguments.arrays import as_array, checked_float, is_number, replicated
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import (
     array_to_list,
@@ -156,6 +156,8 @@ class Filter:
             return self._uniform_filter()
         structure = self.arguments.get("structure")
         kernel = None if structure is None else as_numeric_array("structure", structure)
+        if kernel is not None and any(jax.typeof(kernel).sharding.spec):
+            self.arguments["structure"] = kernel = replicated(kernel)
         shape, taps = self._window_shape_and_taps(kernel)
         x = self.x
         if self.separable:  # SciPy skips axes of window size 1, so their origin has no effect

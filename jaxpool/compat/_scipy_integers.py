@@ -27,6 +27,7 @@ class IntegerMorphology:
     window: Window
     taps: tuple[int, ...]
     kind: Kind
+    saves_x = False
 
 
 def apply_integer_morphology(op: IntegerMorphology, x: Array, structure_rows: Array) -> Array:

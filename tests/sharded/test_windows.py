@@ -235,6 +235,18 @@ def test_scipy_filters(mode, origin):
         scipy.median_filter(given, 3, mode="wrap")
 
 
+@pytest.mark.parametrize("spec", [P("a"), P(None, "a")])
+@pytest.mark.parametrize("name", ["grey_dilation", "grey_erosion", "morphological_gradient"])
+def test_scipy_sharded_structure(name, spec):
+    """Of floats, with gradients of input and of the structure, and of integers."""
+    function = getattr(scipy, name)
+    xs, rows = (numbers((8, 8)), numbers((4, 4))), [P("a"), spec]
+    gradient = jax.grad(lambda x, kernel: (function(x, structure=kernel) ** 2).sum(), (0, 1))
+    assert_same_on_mesh(gradient, xs, rows, (2, 1), 1e-5)
+    integers = [np.rint(x).astype(np.int32) for x in xs]
+    assert_same_on_mesh(lambda x, kernel: function(x, structure=kernel), integers, rows, (2, 1))
+
+
 MASK = np.ones((16, 1, 1), bool)
 SAVES_X = {
     "softmax_pool": {},
