@@ -12,6 +12,7 @@ from jax import Array
 from jaxpool._api import argmax
 from jaxpool._arguments.arrays import as_integer_array
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sharding import check_divisible, sharding_from_type
 from jaxpool._arguments.sizes import (
     check_fits_int32_indices,
     is_int,
@@ -41,7 +42,9 @@ def _unpooled_sizes(
     pads = args.ints_per_spatial_dim(
         "padding", padding, num_spatial_dims, min_value=-(2**31), accept_one_entry=False
     )
-    pooled_sizes = static_sizes(x.shape, args.spatial_axes(x, num_spatial_dims))
+    sharding = sharding_from_type(x)
+    shape = sharding.global_shape(x.shape) if sharding else x.shape
+    pooled_sizes = static_sizes(shape, args.spatial_axes(x, num_spatial_dims))
     default_sizes = [
         (size - 1) * step + width - 2 * pad
         for size, step, width, pad in zip(pooled_sizes, strides, window_sizes, pads, strict=True)
@@ -114,6 +117,8 @@ def _max_unpool(
         args.check_shape(x, num_spatial_dims, x.ndim - 1)
         sizes = _unpooled_sizes(x, num_spatial_dims, kernel_size, stride, padding, output_size)
         check_fits_int32_indices("output_size", sizes)
+        for axis, size in zip(args.spatial_axes(x, num_spatial_dims), sizes, strict=True):
+            check_divisible(sharding_from_type(x), axis, size, "output_size", sizes)
         hint = (
             f"Pass the indices that max_pool{num_spatial_dims}d returned with input, and its sizes."
         )

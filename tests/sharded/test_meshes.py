@@ -90,6 +90,18 @@ def test_max_unpool_into_adjacent_shard(check_vma):
     np.testing.assert_array_equal(mapped(y, indices), jaxpool.max_unpool(y, indices, (16,)))
 
 
+@pytest.mark.parametrize("shape", [(2, 16), (2, 2, 16, 6)])
+def test_torch_max_unpool_in_shard_map(shape):
+    """The default `output_size` is that of the global array."""
+    spec, num_dims = (P(None, "a"), 1) if len(shape) == 2 else (P(None, None, "a"), 2)
+    pool, unpool = (getattr(torch, f"max_{name}pool{num_dims}d") for name in ("", "un"))
+    y, indices = pool(special_numbers(shape), 2, return_indices=True)
+    run = jaxpool.sharded(functools.partial(unpool, kernel_size=2), spec=spec)
+    specs = {"in_specs": (spec, spec), "out_specs": spec}
+    mapped = jax.jit(jax.shard_map(run, mesh=mesh_of((4,), "auto"), **specs))
+    np.testing.assert_array_equal(mapped(y, indices), unpool(y, indices, 2))
+
+
 def test_mesh_of_other_devices_raises():
     every, one = (Mesh(np.array(jax.devices()[:n]), ("a",)) for n in (2, 1))
     x = jax.device_put(jnp.ones((1, 8, 4, 1)), NamedSharding(every, ROWS))
