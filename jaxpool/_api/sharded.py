@@ -151,6 +151,8 @@ def _flatten_call(
     if is_nested_deeply((args, kwargs)):
         return None
     first_name = next((name for name in arguments if name != "key"), None)
+    # In a `shard_map`, x may be a dict of feature levels. Elsewhere JAX would sort its keys, and with them the levels.
+    accepts_dict = AxisType.Manual in jax.sharding.get_abstract_mesh().axis_types
     parameters = [p for p in signature.parameters.values() if p.kind < p.KEYWORD_ONLY]
     pairs, treedef = jax.tree_util.tree_flatten_with_path(
         (args, kwargs), is_leaf=lambda node: not isinstance(node, tuple | list | dict)
@@ -160,7 +162,8 @@ def _flatten_call(
         leaves.append(leaf)
         is_named = isinstance(argument, DictKey)
         name = argument.key if is_named else parameters[min(argument.idx, len(parameters) - 1)].name
-        is_item = len(path) < 2 and not any(isinstance(key, DictKey) for key in path)
+        in_dict = any(isinstance(key, DictKey) for key in path)
+        is_item = len(path) < 2 and (not in_dict or (accepts_dict and name == first_name == "x"))
         if name in (first_name, "y", "other") and is_item and is_array(leaf):
             pooled[index] = (np.ndim(leaf), -np.shape(leaf).count(1))
         if index in pooled or (name in OPERAND_NAMES and is_item):

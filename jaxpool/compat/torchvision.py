@@ -30,7 +30,7 @@ from jaxpool._api.regions import max_pixel_of_cells, mean_in_pyramid_level, pyra
 from jaxpool._arguments.arrays import as_array, concrete_values, is_number
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
-from jaxpool._arguments.sharding import call_with_auto_sharding
+from jaxpool._arguments.sharding import call_with_auto_sharding, check_unsharded
 from jaxpool._arguments.sizes import (
     check_bool,
     check_fits_int32_indices,
@@ -86,6 +86,8 @@ def _convert_arguments(
         if 0 in x.shape[2:]:
             hint = "A batch may be empty, and channels, but not images."
             raise ArgumentError("input", "of images with pixels", x.shape, hint, attribute="shape")
+        axes = range(4) if channels_per_cell else (0, 2, 3)
+        check_unsharded(x, *axes, checks_types=False, arg_name="input")
         num_cells = check_num_cells("output_size", output_size)
         scale = check_spatial_scale(spatial_scale)
         check_bool("aligned", aligned)

@@ -19,7 +19,7 @@ from jaxpool._geometry.window import make_window
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.unpool import _check_adjacent as check_near
 from jaxpool._shards.unpool import _shard_halo as halo_of
-from jaxpool.compat import torch
+from jaxpool.compat import torch, torchvision
 from tests.support import bad_calls
 from tests.support.junk import Wrapper
 
@@ -91,6 +91,8 @@ X = np.zeros((2, 16, 4, 3), np.float32)
 ROWS = P(None, "rows")
 INDICES = np.zeros(X.shape, np.int32)
 KEY = jax.random.key(0)
+TABLE = np.ones((1, 5), np.float32)
+LEVELS = functools.partial(torchvision.MultiScaleRoIAlign(["0"], 1, 2), boxes=[TABLE[:, 1:]] * 2)
 SYMBOLIC = jax.ShapeDtypeStruct(symbolic_shape("b, 4, 2"), np.float32)
 BAD_CALLS = bad_calls.read(pathlib.Path(__file__).parent / "bad_calls.txt")
 
@@ -129,6 +131,11 @@ def with_partly_manual_axes():
     mesh = jax.make_mesh((1, 1), ("rows", "more"), (AxisType.Auto,) * 2)
     pool = sharded(jaxpool.max_pool, spec=P(None, ("rows", "more")))
     return in_shard_map(lambda x: pool(x, (2, 2)), mesh, axis_names={"rows"})
+
+
+def on_shards_of(spec, function):
+    """Trace `function` of a shard in a `shard_map` over four devices."""
+    return in_shard_map(sharded(function, spec=spec), rows_mesh(4))
 
 
 @pytest.mark.parametrize(("call", "parts"), BAD_CALLS)
