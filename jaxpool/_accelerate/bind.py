@@ -24,7 +24,7 @@ from jax.typing import ArrayLike
 from jaxpool._accelerate.report import LaxReduction, format_caller_line
 from jaxpool._arguments.arrays import as_weakly_typed
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sharding import in_sharded
+from jaxpool._arguments.sharding import MeshAxes, context_axes, in_sharded
 from jaxpool._arguments.sizes import Size, is_int
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
@@ -84,6 +84,15 @@ class ReductionReplacer:
         self, kind: str, aval: jax.core.ShapedArray, args: Sequence[ArrayLike], params: Params
     ) -> Array:
         """The reduction, computed by our pools. Raises `LeftToLaxError` for a reduction that our pools do not cover."""
+        try:
+            return self._pool(kind, aval, args, params)
+        except LeftToLaxError:
+            _check_windows_in_shard(aval, params)
+            raise
+
+    def _pool(
+        self, kind: str, aval: jax.core.ShapedArray, args: Sequence[ArrayLike], params: Params
+    ) -> Array:
         window = window_of_lax_reduction(kind, aval, params)
         x = jnp.asarray(args[0])
         inits = [i for i in args[1:] if _init_changes_result(kind, x, i, window.is_padded)]
@@ -264,6 +273,25 @@ def window_of_lax_reduction(kind: str, aval: jax.core.ShapedArray, params: Param
     if not is_real and (kind == "sum" or aval.dtype != jnp.bool_):
         raise LeftToLaxError(f"{aval.dtype} has no {kind} here")
     return window
+
+
+def _check_windows_in_shard(aval: jax.core.ShapedArray, params: Params) -> None:
+    """Raise if windows are along a sharded axis in a `shard_map`, where lax would pool each shard on its own."""
+    mesh_axes: MeshAxes = context_axes.value or ()
+    if aval.ndim == 1 < len(mesh_axes):  # a cumulative sum in a kernel, lowered in an eager call
+        return
+    names = ("window_dimensions", "window_strides", "base_dilation")
+    entries = zip(params["padding"], *[params[name] for name in names], strict=False)
+    is_pooled = [any(pads) or any(size != 1 for size in sizes) for pads, *sizes in entries]
+    # Axes are matched from the last, because Flax and Equinox add or merge leading axes.
+    for (axis, axis_names), pooled in zip(
+        reversed([*enumerate(mesh_axes)]), reversed(is_pooled), strict=False
+    ):
+        count = lax.axis_size(axis_names) if axis_names else 1
+        if pooled and count > 1:
+            rule = f"whole along axis {axis}, not in {count} shards"
+            hint = "Call jax.lax.all_gather before it, or a pool of jaxpool."
+            raise ArgumentError("x", rule, aval.shape, hint, attribute="shape")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool.compat import flax, torch
+from jaxpool.compat import flax, haiku, torch
 from tests.sharded.cases import (
     assert_close,
     assert_same_on_mesh,
@@ -213,6 +213,32 @@ def test_drop_in_of_other_library(pool, kind):
         assert_close(run(P("a")), pool(x))
         with pytest.raises(ValueError, match=r"^jaxpool\.sharded: `x` must be (of a size|whole)"):
             run(ROWS)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: flax.max_pool(x, (5, 2)),
+        lambda x: haiku.avg_pool(x, (5, 1, 1), 1, "VALID"),
+        jaxpool.accelerate(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (1, 5, 1, 1))),
+        lambda x: flax.max_pool(x, (4, 1), padding=((3, 0), (0, 0))),
+        lambda x: flax.pool(x, 1.0, lax.mul, (2, 2), (2, 2), "VALID"),
+        lambda x: flax.pool(x, 1.0, lax.add, (3, 3), (1, 1), "SAME"),
+    ],
+)
+def test_reduction_left_to_lax_in_shard_map(pool):
+    """Along a sharded axis it raises; along other axes each shard is pooled on its own."""
+    x, mesh = numbers((1, 16, 16, 4)), mesh_of((4,), "auto")
+
+    def run(spec):
+        function = jaxpool.sharded(pool, spec=spec)
+        return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec))(x)
+
+    assert_close(run(P(None, None, None, "a")), pool(x), 1e-6)
+    with pytest.raises(
+        ValueError, match=r"^jaxpool\.sharded: `x` must be whole along axis 1, not "
+    ):
+        run(ROWS)
 
 
 @pytest.mark.parametrize("sizes", [(4, 2), (3, 5), (1, 1)])
