@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool.compat import flax, haiku, torch
+from jaxpool.compat import flax, torch
 from tests.sharded.cases import (
     assert_close,
     assert_same_on_mesh,
@@ -219,7 +219,7 @@ def test_drop_in_of_other_library(pool, kind):
     "pool",
     [
         lambda x: flax.max_pool(x, (5, 2)),
-        lambda x: haiku.avg_pool(x, (5, 1, 1), 1, "VALID"),
+        lambda x: flax.avg_pool(x, (5, 1)),
         jaxpool.accelerate(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (1, 5, 1, 1))),
         lambda x: flax.max_pool(x, (4, 1), padding=((3, 0), (0, 0))),
         lambda x: flax.pool(x, 1.0, lax.mul, (2, 2), (2, 2), "VALID"),
