@@ -20,11 +20,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.typing import ArrayLike
 
-from jaxpool._geometry.window import (
-    AdaptiveAxis,
-    AdaptiveWindow,
-    Window,
-)
+from jaxpool._geometry.window import AdaptiveAxis, AdaptiveWindow, Window
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, is_float, scalar_like
@@ -57,8 +53,8 @@ def split_adjacent_windows(x: Array, window: AnyWindow) -> Array:
     Each reshape splits one axis, because jax refuses to split several axes at once if the type of x has a sharding.
     """
     sizes = zip(window.axes, window.output_shape, window.window_shape, strict=True)
-    for axis, *counts in sorted(sizes, reverse=True):
-        x = lax.reshape(x, split_shape(x.shape, [axis], [(counts[0], counts[1])]))
+    for axis, out, length in sorted(sizes, reverse=True):
+        x = lax.reshape(x, split_shape(x.shape, [axis], [(out, length)]))
     return x
 
 
