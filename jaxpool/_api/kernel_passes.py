@@ -62,7 +62,7 @@ class PoolPasses:
 
 
 def residual_types(op: Op, argument_types: ArrayTypes) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """Types of the arrays that an op saves for its backward pass, given the types of its arguments; () for integers."""
+    """Types of the arrays that an op saves for its backward pass, for arguments of these types; () for a mask."""
     if not _is_differentiable(op, argument_types):
         return ()
     _, residual = jax.eval_shape(functools.partial(value_and_residual, op), *argument_types)
@@ -70,7 +70,10 @@ def residual_types(op: Op, argument_types: ArrayTypes) -> tuple[jax.ShapeDtypeSt
 
 
 def _is_differentiable(op: Op, argument_types: ArrayTypes) -> bool:
-    return all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in argument_types[: op.num_inputs])
+    """Whether the inputs and the output are floats; a mask has no derivative."""
+    y = jax.eval_shape(functools.partial(value, op), *argument_types)
+    types = [*argument_types[: op.num_inputs], y]
+    return all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in types)
 
 
 def passes_of_op(
