@@ -23,7 +23,14 @@ from jaxpool._arguments.sizes import (
     static_sizes,
 )
 from jaxpool._geometry.window import Window, WindowArguments
-from jaxpool._kernels.dtypes import Ties, accumulator_dtype, as_float, cast, mean_dtype
+from jaxpool._kernels.dtypes import (
+    Ties,
+    accumulator_dtype,
+    as_float,
+    cast,
+    mean_dtype,
+    scalar_like,
+)
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.masked import masked_rank
 from jaxpool._ops.rank_pool import KMax, RankPool, apply_rank_pool
@@ -93,7 +100,8 @@ def median_pool(
     dtype = mean_dtype(x.dtype)
     # The cotangents of the two elements are added in the dtype of x, so x is cast to the accumulator dtype first.
     wide_x = cast(x, accumulator_dtype(x.dtype))
-    halves = [as_float(pool_rank(rank, wide_x)) * 0.5 for rank in ("lower", "higher")]
+    elements = [as_float(pool_rank(rank, wide_x)) for rank in ("lower", "higher")]
+    halves = [lax.mul(element, scalar_like(element, 0.5)) for element in elements]
     # Without the barrier, XLA rewrites a/2 + b/2 as (a + b)/2, which overflows for large values.
     low, high = lax.optimization_barrier(halves)
     return cast(low + high, dtype)

@@ -79,7 +79,7 @@ ARRAY_PARAMETERS = {"softmax_pool": "temperature", "logsumexp_pool": "temperatur
 
 @pytest.mark.parametrize("name", POOLS)
 def test_eager_calls(name):
-    """With keywords, masks, boxes and segment ids. `initial` is an array: jnp.max raises for a number."""
+    """With keywords, masks, boxes and segment ids; under `vmap`. `initial` is an array: jnp.max raises for a number."""
     pool = POOLS[name]
     for given in calls(pool, ("int4", "float8_e8m0fnu")):
         given = on_device(given)
@@ -88,6 +88,9 @@ def test_eager_calls(name):
         given_calls = [given]
         if name in ARRAY_PARAMETERS:
             given_calls.append(given | {ARRAY_PARAMETERS[name]: jnp.float32(2)})
+        operands = {argument: given[argument] for argument in pool.operands}
+        pairs = jax.tree.map(lambda x: jnp.stack([x, x]), operands)
         with jax.transfer_guard("disallow"):
             for each in given_calls:
                 pool.run(each)
+            jax.vmap(lambda operands: pool.run(given | operands))(pairs)  # noqa: B023
