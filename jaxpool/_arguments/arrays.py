@@ -78,7 +78,7 @@ def key_source_hint(x: object) -> str:
     if not issubclass(source, (Callable, Iterator)):  # type: ignore[arg-type]
         return ""
     call = "next(rngs)" if issubclass(source, Iterator) else "rngs()"
-    return f"Pass {call}{f' with rngs = {source.__name__}(0)' if x is source else ' of a source of keys'}."
+    return f"Pass {call}{f' with rngs an instance of {source.__name__}' if x is source else ' of a source of keys'}."
 
 
 def wrong_dtype_error(arg_name: str, rule: str, array: Any, hint: str = "") -> ArgumentError:

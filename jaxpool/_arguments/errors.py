@@ -116,18 +116,28 @@ def _is_shown_as_type(value: object) -> bool:
     )
 
 
+class _ShownAsType:
+    """Stands for an array in a repr: its dtype and shape."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __repr__(self) -> str:
+        text = f"{self.array.dtype}{list(self.array.shape)}"
+        return f"traced {text}" if _is_tracer(self.array) else text
+
+
 def _repr(value: Any) -> str:
     """The repr of `value`, but with names for dtypes, and with the dtype and shape of traced and large arrays."""
-    numpy = sys.modules.get("numpy")  # if NumPy is not imported, nothing is a dtype
+    numpy, jax = (sys.modules.get(name) for name in ("numpy", "jax"))
     if numpy is not None and isinstance(value, numpy.dtype):
         return str(value)
-    if _is_shown_as_type(value):
-        return f"{'traced ' if _is_tracer(value) else ''}{value.dtype}{list(value.shape)}"
-    if type(value) in (tuple, list) and _contains(_is_shown_as_type, value):
-        item_texts = ", ".join(map(_repr, value))
-        if isinstance(value, list):
-            return f"[{item_texts}]"
-        return f"({item_texts},)" if len(value) == 1 else f"({item_texts})"
+    if jax is not None:
+
+        def shown(part: object) -> object:
+            return _ShownAsType(part) if _is_shown_as_type(part) else part
+
+        value = jax.tree.map(shown, value, is_leaf=lambda x: not isinstance(x, (tuple, list, dict)))
     return repr(value)
 
 
