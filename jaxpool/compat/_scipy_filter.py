@@ -18,7 +18,13 @@ from jax import numpy as jnp
 
 from jaxpool._api.rank import check_rank_in_range
 from jaxpool._api.windowed import PoolInput
-from jaxpool._arguments.arrays import as_array, checked_float, is_number, replicated
+from jaxpool._arguments.arrays import (
+    as_array,
+    checked_float,
+    is_number,
+    replicated,
+    wrong_dtype_error,
+)
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import (
     array_to_list,
@@ -119,6 +125,9 @@ class Filter:
         with name_function_in_errors(f"compat.scipy.{function_name}"):
             array = as_numeric_array("input", input) if is_tuple_or_list(input) else input
             self.x = as_array(array, "input")
+            if self.x.dtype == jnp.float8_e8m0fnu:  # differences have no value in it
+                hint = "Pass input.astype(numpy.float32)."
+                raise wrong_dtype_error("input", "of a dtype with a zero and a sign", self.x, hint)
 
     def compute(self) -> Array:
         """The result of the filter."""

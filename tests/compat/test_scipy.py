@@ -283,6 +283,16 @@ def test_dtypes_without_differences_raise(module):
             getattr(module, name)(np.ones((3, 3), bool), 2)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_dtype_without_zero_raises(name):
+    """Also in SciPy. Intermediate results, such as differences, have no value in this dtype."""
+    x = jnp.ones((3, 3), jnp.float8_e8m0fnu)
+    arguments = {"rank": 0} if name == "rank_filter" else {"percentile": 50}
+    arguments = arguments if name in RANK_FILTERS[1:] else {}
+    with pytest.raises(TypeError, match=rf"{name}: `input` must be of a dtype with a zero .*Pass"):
+        getattr(ours, name)(x, size=3, **arguments)
+
+
 def test_top_hat_gradient():
     x = jnp.array([4.0, 1.0, 7.0, 2.0, 8.0])
     dx = jax.grad(lambda x: (ours.white_tophat(x, 2) * jnp.arange(5.0)).sum())(x)
