@@ -9,6 +9,7 @@ import ast
 import contextlib
 import dataclasses
 import math
+import re
 from typing import Any
 
 import jax
@@ -160,7 +161,7 @@ def make_call(
 
 
 def _parse_set_options(record: Any, set_options: list[str]) -> dict[str, Any]:
-    """The arguments in the values of `--set`, such as k=3. A list becomes an array, a size a size of both axes."""
+    """The arguments in the values of `--set`, such as k=3. A list may become an array, a size two sizes."""
     arguments: dict[str, Any] = {}
     for text in set_options:
         name, _, value = text.partition("=")
@@ -174,7 +175,9 @@ def _parse_set_options(record: Any, set_options: list[str]) -> dict[str, Any]:
             literal = ast.literal_eval(value)
             if name.endswith("_shape") and type(literal) is int:
                 literal = literal, literal
-            arguments[name] = np.array(literal) if isinstance(literal, list) else literal
+            takes_array = re.search("(Array|Mask)Argument", record.parameters[name].annotation)
+            is_array = takes_array and isinstance(literal, list)
+            arguments[name] = np.array(literal) if is_array else literal
     return arguments
 
 

@@ -166,6 +166,8 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
         (["--op=fractional-max", "--set=window_shape=2"], "x[None, ..., None], (2, 2)"),
         (["--op=max-blur", "--set=blur_shape=2"], "x[None, ..., None], (2, 2), (2, 2)"),
         (["--op=cummax", '--set=autodiff="jvp"'], "autodiff='jvp'"),
+        (["--op=spatial-pyramid", "--set=levels=[1, 2]"], "(x[None, ..., None], [1, 2])\n"),
+        (["--op=global-max", "--set=axes=[1, 2]"], "(x[None, ..., None], axes=[1, 2])\n"),
         (
             ["--op=softmax", "--stride=1", "--set=temperature=0.5"],
             "jaxpool.softmax_pool(x[None, ..., None], (2, 2), (1, 1), temperature=0.5)",
