@@ -116,15 +116,10 @@ def _is_shown_as_type(value: object) -> bool:
     )
 
 
-class _ShownAsType:
-    """Stands for an array in a repr: its dtype and shape."""
+class _Text(str):
+    """A string without quotes in its repr."""
 
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __repr__(self) -> str:
-        text = f"{self.array.dtype}{list(self.array.shape)}"
-        return f"traced {text}" if _is_tracer(self.array) else text
+    __repr__ = str.__str__
 
 
 def _repr(value: Any) -> str:
@@ -134,8 +129,10 @@ def _repr(value: Any) -> str:
         return str(value)
     if jax is not None:
 
-        def shown(part: object) -> object:
-            return _ShownAsType(part) if _is_shown_as_type(part) else part
+        def shown(part: Any) -> object:
+            if not _is_shown_as_type(part):
+                return part
+            return _Text(f"{'traced ' * _is_tracer(part)}{part.dtype}{list(part.shape)}")
 
         value = jax.tree.map(shown, value, is_leaf=lambda x: not isinstance(x, (tuple, list, dict)))
     return repr(value)
