@@ -4,6 +4,7 @@
 parts that state the rule.
 """
 
+import collections
 import importlib
 import re
 import sys
@@ -31,6 +32,7 @@ NAMESPACE = {name: getattr(jaxpool, name) for name in jaxpool.__all__} | {
     "SYMBOLIC": [
         jax.ShapeDtypeStruct(symbolic_shape("2, 3, n"), dtype) for dtype in (np.float32, np.int32)
     ],
+    "collections": collections,
     "jax": jax,
     "jnp": jnp,
     "np": np,
