@@ -62,7 +62,7 @@ class PoolPasses:
 
 
 def residual_types(op: Op, argument_types: ArrayTypes) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """Types of the arrays that an op saves for its backward pass, for arguments of these types; () for a mask."""
+    """Types of the arrays that an op saves for its backward pass; () if an input or the output is not a float."""
     if not _is_differentiable(op, argument_types):
         return ()
     _, residual = jax.eval_shape(functools.partial(value_and_residual, op), *argument_types)

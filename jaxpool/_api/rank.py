@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
+import jax
 from jax import Array, lax
 
 from jaxpool._api.windowed import check_input
@@ -23,14 +24,7 @@ from jaxpool._arguments.sizes import (
     static_sizes,
 )
 from jaxpool._geometry.window import Window, WindowArguments
-from jaxpool._kernels.dtypes import (
-    Ties,
-    accumulator_dtype,
-    as_float,
-    cast,
-    mean_dtype,
-    scalar_like,
-)
+from jaxpool._kernels.dtypes import Ties, accumulator_dtype, as_float, cast, mean_dtype
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.masked import masked_rank
 from jaxpool._ops.rank_pool import KMax, RankPool, apply_rank_pool
@@ -100,11 +94,15 @@ def median_pool(
     dtype = mean_dtype(x.dtype)
     # The cotangents of the two elements are added in the dtype of x, so x is cast to the accumulator dtype first.
     wide_x = cast(x, accumulator_dtype(x.dtype))
-    elements = [as_float(pool_rank(rank, wide_x)) for rank in ("lower", "higher")]
-    halves = [lax.mul(element, scalar_like(element, 0.5)) for element in elements]
+    low, high = (as_float(pool_rank(rank, wide_x)) for rank in ("lower", "higher"))
+    return cast(_midpoint(low, high), dtype)
+
+
+@jax.jit  # without it, an eager `vmap` would transfer the number 0.5
+def _midpoint(low: Array, high: Array) -> Array:
     # Without the barrier, XLA rewrites a/2 + b/2 as (a + b)/2, which overflows for large values.
-    low, high = lax.optimization_barrier(halves)
-    return cast(low + high, dtype)
+    low, high = lax.optimization_barrier((low * 0.5, high * 0.5))
+    return low + high
 
 
 @public

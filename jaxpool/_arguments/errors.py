@@ -124,7 +124,7 @@ class _Text(str):
 
 def _repr(value: Any) -> str:
     """The repr of `value`, but with names for dtypes, and with the dtype and shape of traced and large arrays."""
-    numpy, jax = (sys.modules.get(name) for name in ("numpy", "jax"))
+    numpy, jax = (sys.modules.get(name) for name in ("numpy", "jax"))  # None if not imported
     if numpy is not None and isinstance(value, numpy.dtype):
         return str(value)
     if jax is not None:

@@ -285,12 +285,14 @@ def test_dtypes_without_differences_raise(module):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dtype_without_zero_raises(name):
-    """Also in SciPy. Intermediate results, such as differences, have no value in this dtype."""
+    """Differences of elements have no value in this dtype, which SciPy refuses as well."""
     x = jnp.ones((3, 3), jnp.float8_e8m0fnu)
     arguments = {"rank": 0} if name == "rank_filter" else {"percentile": 50}
     arguments = arguments if name in RANK_FILTERS[1:] else {}
     with pytest.raises(TypeError, match=rf"{name}: `input` must be of a dtype with a zero .*Pass"):
         getattr(ours, name)(x, size=3, **arguments)
+    with pytest.raises((RuntimeError, TypeError)):
+        getattr(ndimage, name)(np.asarray(x), size=3, **arguments)
 
 
 def test_top_hat_gradient():
