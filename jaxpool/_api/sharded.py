@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey
 
-from jaxpool._arguments.arrays import PyTree, as_array, is_array
+from jaxpool._arguments.arrays import PyTree, as_array, is_array, unwrap_array
 from jaxpool._arguments.calls import FunctionWrapper
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError, is_nested_deeply, name_function_in_errors
@@ -190,7 +190,8 @@ def _call_with_explicit_axes(
     call: _FlatCall,
 ) -> PyTree:
     """Call `pool` with explicit `mesh_axes`. Other arrays than operands keep their sharding, and NumPy arrays stay."""
-    arrays = {n: y for n, y in enumerate(call.leaves) if isinstance(y, jax.Array)}
+    leaves = map(unwrap_array, call.leaves)
+    arrays = {n: y for n, y in enumerate(leaves) if isinstance(y, jax.Array)}
     arrays[call.x_index] = x
     specs = {
         n: sharding.operand_sharding(np.shape(y)).spec

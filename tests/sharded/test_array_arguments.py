@@ -28,6 +28,7 @@ from tests.sharded.cases import (
     requires_eight_devices,
     with_gradient,
 )
+from tests.support.junk import Wrapper
 from tests.support.later import later
 
 SHAPE = (2, 4, 4, 2)
@@ -320,6 +321,26 @@ def test_coinciding_sizes(name):
 
         x = jax.tree.leaves([arrays[key] for key in ARRAYS_OF_X if key in arrays])[0]
         assert_same_in_sharded(pool.function, call, arrays, x.ndim)
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_objects_with_jax_array(name):
+    """In `sharded`, objects such as parameters of Flax NNX trace to the program of their arrays."""
+    mesh = AbstractMesh((2,), ("a",), axis_types=axis_types(1, "auto"))
+    for arrays, others in calls_of(name):
+        leaves, tree = jax.tree.flatten(arrays)
+        x = next(jax.tree.leaves(arrays[key])[0] for key in arrays if key in ARRAYS_OF_X)
+        function = jaxpool.sharded(POOLS[name].function, mesh=mesh, spec=spec_of(x.ndim - 1))
+
+        def run(leaves, convert, others=others, tree=tree, function=function):
+            arrays = jax.tree.unflatten(tree, map(convert, leaves))
+            return POOLS[name].run(others | arrays, function)
+
+        programs = [
+            str(jax.make_jaxpr(functools.partial(run, convert=c))(leaves))
+            for c in (lambda y: y, Wrapper)
+        ]
+        assert programs[0] == programs[1]
 
 
 @requires_eight_devices
