@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from jax import Array, lax
-from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import (
     ArrayArgument,
@@ -59,8 +58,8 @@ def check_images_and_boxes(
             check_fits_int32_indices(arg_name, (size,))
         check_unsharded(x, *range(ndim - 1), checks_types=False, arg_name=arg_name)
     flat_boxes = boxes.reshape(-1, 4)
-    if ndim == 3:
-        return [x[None] for x in xs], flat_boxes, jnp.zeros(flat_boxes.shape[0], np.int32)
+    if ndim == 3:  # one image
+        xs, boxes = [x[None] for x in xs], flat_boxes[None]
     num_images = xs[0].shape[0]
     if batch_indices is not None:
         hint = "Pass the image of each box as int32."

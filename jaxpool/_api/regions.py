@@ -36,7 +36,7 @@ from jaxpool._arguments.sizes import (
     is_int,
     is_tuple_or_list,
 )
-from jaxpool._kernels.dtypes import Ties, accumulator_dtype, float_constant, mean_dtype
+from jaxpool._kernels.dtypes import Ties, accumulator_dtype, float_constant, full, mean_dtype
 from jaxpool._ops.apply import apply
 from jaxpool._ops.box_max import BoxMax
 from jaxpool._ops.box_mean import BoxMean, apply_box_mean
@@ -52,7 +52,7 @@ def _pool_box_cells(
     """`function(*xs, *args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
     if 0 in boxes.shape or 0 in xs[0].shape:
         shape = (*boxes.shape[:-1], *op.output_shape, xs[0].shape[-1])
-        return jnp.zeros(shape, mean_dtype(xs[0].dtype))
+        return full(shape, 0, mean_dtype(xs[0].dtype))
     y = call_with_auto_sharding(function, (None, None, None, -1), *xs, *args)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
@@ -349,7 +349,7 @@ def max_pixel_of_cells(
         rule, hint = "of fewer than 2**31 cells in all", "Pool some boxes at a time."
         raise ArgumentError("boxes", rule, (count, *num_cells), hint, shown_value=f"{count} boxes")
     if count == 0 or 0 in x.shape:
-        return jnp.zeros((count, *num_cells, x.shape[-1]), x.dtype)
+        return full((count, *num_cells, x.shape[-1]), 0, x.dtype)
     extra_args = tuple(map(lax.stop_gradient, extra_args))
     op = BoxMax(num_cells, spatial_scale, ties, x.shape[:3])
     x_axes = None, None, None, -1

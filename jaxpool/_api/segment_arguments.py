@@ -24,7 +24,7 @@ from jaxpool._arguments.arrays import (
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import Result, call_with_auto_sharding, check_unsharded
 from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, checked_int, static_sizes
-from jaxpool._kernels.dtypes import accumulator_dtype, as_float
+from jaxpool._kernels.dtypes import accumulator_dtype, as_float, full
 from jaxpool._kernels.segments import Segments, clip_segment_ids
 
 
@@ -37,7 +37,7 @@ class SegmentRows(NamedTuple):
     def reduce(self, function: Callable[..., Array], x: Array, empty_value: ArrayLike) -> Array:
         """`function(x, *ids_and_mask)`, with a row per segment, or `empty_value` if x has no rows."""
         if 0 in (self.segments.count, x.shape[0]):
-            return jnp.full((self.segments.count, *x.shape[1:]), empty_value, x.dtype)
+            return full((self.segments.count, *x.shape[1:]), empty_value, x.dtype)
         return self.call(function, x)
 
     def call(self, function: Callable[..., Result], x: Array) -> Result:

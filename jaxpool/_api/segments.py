@@ -14,7 +14,7 @@ from jaxpool._api.segment_arguments import checked_rows, checked_soft_rows
 from jaxpool._arguments.arrays import ArrayArgument, MaskArgument, wrong_dtype_error
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.sizes import check_choice
-from jaxpool._kernels.dtypes import Kind, Ties, as_float, reduction_identity
+from jaxpool._kernels.dtypes import Kind, Ties, as_float, full, reduction_identity
 from jaxpool._kernels.segments import Segments
 from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
@@ -141,8 +141,8 @@ def segment_max_with_argmax(
     x, rows = checked_rows(x, segment_ids, num_segments, where, indices_are_sorted)
     count, num_rows = rows.segments.count, x.shape[0]
     if 0 in (count, num_rows):
-        y = jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
-        return y, jnp.full(y.shape, num_rows, np.int32)
+        y = full((count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
+        return y, full(y.shape, num_rows, np.int32)
 
     def max_and_row_index(x: Array, *ids_and_mask: Array) -> tuple[Array, Array]:
         op = SegmentSelect("max", "last" if ties == "last" else "first", rows.segments)
@@ -290,7 +290,7 @@ def segment_softmax(
     arguments = x, segment_ids, num_segments, where, indices_are_sorted
     x, rows, settings = checked_soft_rows(temperature, "Divide x by it instead.", *arguments)
     if 0 in (rows.segments.count, x.shape[0]):
-        return jnp.zeros_like(x)
+        return full(x.shape, 0, x.dtype)
     return rows.call(functools.partial(apply, SegmentSoftmax(*settings)), x)
 
 

@@ -61,6 +61,11 @@ def cast(x: Array, dtype: DType) -> Array:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
+def full(shape: Sequence[int], value: Any, dtype: DType) -> Array:
+    """As `jnp.full`, but eager calls transfer the value explicitly, which `jax.transfer_guard("disallow")` permits."""
+    return lax.broadcast(jax.device_put(np.asarray(value, dtype)), shape)
+
+
 def full_like(x: Array, value: Any, dtype: DType | None = None) -> Array:
     """As `lax.full_like` of a NumPy or Python number, but half as much Python to trace without a mesh."""
     if not jax.typeof(x).sharding.mesh.empty:

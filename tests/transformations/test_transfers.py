@@ -73,6 +73,32 @@ def test_trace_and_lower(name, compilations):
         lowered.compile(FAST_COMPILE)(operands)
 
 
+def unusual_calls(pool):
+    """Return calls of one image with boxes, and of arrays without elements."""
+    given = pool.given(np.arange(192, dtype=np.float32).reshape(2, 4, 6, 4))
+    if pool.takes("segment_ids"):
+        no_rows = {"x": given["x"][:0], "segment_ids": given["segment_ids"][:0]}
+        return [given | no_rows, given | {"num_segments": 0}]
+    if pool.takes("boxes"):
+        (name,), no_indices = pool.operands, {"batch_indices": None}
+        one_image, no_channels = (
+            {name: jax.tree.map(take, given[name])}
+            for take in (lambda x: x[0], lambda x: x[..., :0])
+        )
+        boxes = {"boxes": np.zeros((2, 0, 4), np.float32)}
+        return [given | one_image | no_indices, given | boxes | no_indices, given | no_channels]
+    if pool.name in ("max", "min"):  # of no elements, for which `initial` is required
+        return []
+    return [pool.given(np.zeros((0, 4, 6, 4), np.float32))]
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_eager_calls_of_one_image_and_of_no_elements(name):
+    for given in map(on_device, unusual_calls(POOLS[name])):
+        with jax.transfer_guard("disallow"):
+            POOLS[name].run(given)
+
+
 # Numbers in the sample calls, but also accepted as arrays.
 ARRAY_PARAMETERS = {"softmax_pool": "temperature", "logsumexp_pool": "temperature", "gem_pool": "p"}
 
