@@ -30,8 +30,7 @@ from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.reduce_window import in_kernel
-from jaxpool._ops import elementwise
-from jaxpool._ops.apply import apply
+from jaxpool._ops.elementwise import apply_extremum
 from jaxpool._ops.select_pool import select_pool
 from jaxpool._ops.sum_pool import sum_pool
 from jaxpool._shards.windowed import pool_by_type, select_pool_of_shard, sum_pool_of_shard
@@ -208,9 +207,7 @@ def _combine_with_init(kind: str, y: Array, init: Array) -> Array:
     """The results y of windows, combined with the initial value."""
     if kind == "sum":
         return lax.add(y, jnp.broadcast_to(init, y.shape))
-    y, init = elementwise.match_shardings([y, init])
-    shapes, types = (y.shape, init.shape), (y.dtype, y.dtype)
-    return apply(elementwise.Extremum(cast(Kind, kind), "first", shapes, types), y, init)
+    return apply_extremum(cast(Kind, kind), "first", [y, init])
 
 
 class LeftToLaxError(Exception):

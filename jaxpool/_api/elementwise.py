@@ -22,8 +22,8 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_choice
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind, Ties
-from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.elementwise import Extremum, NaNOrder, match_shardings
+from jaxpool._ops.apply import Autodiff
+from jaxpool._ops.elementwise import NaNOrder, apply_extremum
 
 
 def _as_promoted_arrays(
@@ -79,9 +79,8 @@ def _elementwise_extremum(
     arg_names = ["x", "y"] if nan_order == "loses" else [f"xs[{i}]" for i in range(len(xs))]
     operands, is_weak = _as_promoted_arrays(kind, xs, arg_names)
     shape = jnp.broadcast_shapes(*[x.shape for x in operands])
-    arrays = match_shardings([_unshard_repeated_axes(x, shape) for x in operands])
-    shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    y = apply(Extremum(kind, ties, shapes, dtypes, nan_order), *arrays, autodiff=autodiff)
+    arrays = [_unshard_repeated_axes(x, shape) for x in operands]
+    y = apply_extremum(kind, ties, arrays, nan_order, autodiff)
     return as_weakly_typed(y) if is_weak else y
 
 

@@ -34,8 +34,8 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import DType, Kind, Ties
-from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.elementwise import Extremum, match_shardings
+from jaxpool._ops.apply import Autodiff
+from jaxpool._ops.elementwise import apply_extremum
 from jaxpool._ops.reduction import max_or_min
 from jaxpool._shards.split import drop_unit_axes
 from jaxpool._shards.whole import max_or_min_by_type
@@ -128,9 +128,7 @@ def _reduce_extremum(
     y = max_or_min_by_type(kind, x, axes, ties, autodiff, keepdims, mask)
     if initial_scalar is None:
         return y
-    y, initial_scalar = match_shardings([y, initial_scalar])
-    op = Extremum(kind, "first", (y.shape, initial_scalar.shape), (y.dtype, y.dtype))
-    return apply(op, y, initial_scalar, autodiff=autodiff)
+    return apply_extremum(kind, "first", [y, initial_scalar], autodiff=autodiff)
 
 
 @public

@@ -119,26 +119,29 @@ def outer_broadcast(
 def broadcast_like(value: ArrayLike, like: Array) -> Array:
     """Broadcast `value` to the shape and the sharding of `like`."""
     y = jnp.broadcast_to(jnp.asarray(value), like.shape)
-    sharding, like_sharding = jax.typeof(y).sharding, jax.typeof(like).sharding
-    has_spec = any(sharding.spec) or any(like_sharding.spec)
-    return reshard(y, like_sharding) if has_spec and sharding.spec != like_sharding.spec else y
+    has_same_spec = jax.typeof(y).sharding.spec == jax.typeof(like).sharding.spec
+    return y if has_same_spec else reshard_like(y, like)
+
+
+@functools.partial(jax.jit, static_argnums=2, keep_unused=True)
+def reshard_on_mesh_of(like: Array, y: Array, spec: PartitionSpec) -> Array:
+    """y, sharded by `spec` over the mesh of `like`. In eager calls the array `like` tells jax the devices."""
+    return reshard(y, jax.typeof(like).sharding.update(spec=spec))
 
 
 def reshard_like(y: Array, like: Array, shape: Sequence[int] | None = None) -> Array:
     """Reshape y to `shape`, which broadcasts against `like` or has more leading axes, and reshard y like `like`."""
     shape = y.shape if shape is None else shape
-    like_sharding = jax.typeof(like).sharding
-    shardings = [each for each in (like_sharding, jax.typeof(y).sharding) if any(each.spec)]
-    if not shardings:
+    sharding, like_sharding = jax.typeof(y).sharding, jax.typeof(like).sharding
+    if not any(sharding.spec) and not any(like_sharding.spec):
         return lax.reshape(y, shape)
     num_extra = len(shape) - like.ndim
     pairs = zip(shape[num_extra:], like.shape, like_sharding.spec, strict=True)
     entries = [entry if size == like_size else None for size, like_size, entry in pairs]
     spec = PartitionSpec(*[None] * num_extra, *entries)
-    sharding = shardings[0].update(spec=spec)
-    if not any(jax.typeof(y).sharding.spec):  # JAX cannot transpose a reshape that also shards
-        return reshard(lax.reshape(y, shape), sharding)
-    return lax.reshape(y, shape, out_sharding=sharding)
+    if not any(sharding.spec):  # JAX cannot transpose a reshape that also shards
+        return reshard_on_mesh_of(like, lax.reshape(y, shape), spec)
+    return lax.reshape(y, shape, out_sharding=sharding.update(spec=spec))
 
 
 def is_empty(x: Array) -> bool:

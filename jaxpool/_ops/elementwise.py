@@ -1,4 +1,4 @@
-"""Elementwise maximum or minimum of several arrays, and `match_shardings`, which reshards arrays to one sharding."""
+"""Elementwise maximum or minimum of several arrays, whose types may have different shardings."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec, reshard
+from jax.sharding import PartitionSpec
 
 from jaxpool._kernels.dtypes import (
     DType,
@@ -28,8 +28,9 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
     where,
 )
-from jaxpool._kernels.slices import where_or_zero
+from jaxpool._kernels.slices import reshard_on_mesh_of, where_or_zero
 from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords, divide_among_tied_taps, is_tap_tied
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 
@@ -199,15 +200,15 @@ class Extremum(Op):
         )
 
 
-def match_shardings(xs: Sequence[Array]) -> list[Array]:
+def _match_shardings(xs: Sequence[Array]) -> list[Array]:
     """Broadcast xs to one shape and reshard them to one sharding, if the type of any array has a sharding.
 
     JAX's elementwise functions do the same. If shardings differ along an axis, the first array sharded there decides.
-    Arrays are broadcast in float32 or wider, so that the transpose adds cotangents in that dtype.
+    Floats become float32 or wider before they are broadcast, so that the transpose adds cotangents in that dtype.
     """
     specs = [(jax.typeof(x).sharding.spec, x) for x in xs]
-    meshes = [jax.typeof(x).sharding.mesh for spec, x in specs if any(spec)]
-    if not meshes:
+    sharded_xs = [x for spec, x in specs if any(spec)]
+    if not sharded_xs:
         return list(xs)
     shape = jnp.broadcast_shapes(*[x.shape for x in xs])
     out_spec: list[Any] = [None] * len(shape)
@@ -215,12 +216,20 @@ def match_shardings(xs: Sequence[Array]) -> list[Array]:
         for axis, mesh_axes in enumerate(spec, len(shape) - x.ndim):
             is_new = set(jax.tree.leaves(mesh_axes)).isdisjoint(jax.tree.leaves(out_spec))
             out_spec[axis] = out_spec[axis] or (mesh_axes if is_new else None)
-    sharding = NamedSharding(meshes[0], PartitionSpec(*out_spec))
+    if any(x.shape != shape for x in xs):
+        xs = [jnp.broadcast_to(cast(x, accumulator_dtype(x.dtype)), shape) for x in xs]
+    return [reshard_on_mesh_of(sharded_xs[0], x, PartitionSpec(*out_spec)) for x in xs]
 
-    def broadcast_and_reshard(x: Array) -> Array:
-        if x.shape != shape:
-            wide_x = cast(x, accumulator_dtype(x.dtype))
-            x = cast(jnp.broadcast_to(wide_x, shape), x.dtype)
-        return reshard(x, sharding)
 
-    return [broadcast_and_reshard(x) for x in xs]
+def apply_extremum(
+    kind: Kind,
+    ties: Ties,
+    xs: Sequence[Array],
+    nan_order: NaNOrder = "wins",
+    autodiff: Autodiff = "vjp",
+) -> Array:
+    """The elementwise maximum or minimum of arrays that broadcast, and whose types may have different shardings."""
+    arrays = _match_shardings(xs)
+    shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
+    op = Extremum(kind, ties, shapes, dtypes, nan_order)
+    return cast(apply(op, *arrays, autodiff=autodiff), jnp.result_type(*xs))

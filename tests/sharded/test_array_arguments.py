@@ -227,6 +227,38 @@ def test_sharded_argument(name, x_axis):
         assert_close(each, jax.jit(run)(arrays), 1e-5, str(spec))
 
 
+@requires_eight_devices
+@pytest.mark.parametrize("name", IN_QUICK)
+def test_eager_calls_with_arrays_of_one_device(name):
+    """With explicit axes, only the type of x names a mesh; `jax.numpy` accepts such operands too."""
+    mesh = mesh_of((2,), "explicit")
+    for arrays, others in calls_of(name):
+        key = next(key for key in arrays if key in ARRAYS_OF_X)
+        rows = NamedSharding(mesh, P("a"))
+        x = jax.tree.map(lambda x, rows=rows: jax.device_put(x, rows), arrays[key])
+        got = POOLS[name].run(others | arrays | {key: x})
+        assert_close(got, POOLS[name].run(others | arrays), 1e-6, str(list(arrays)))
+
+
+@requires_eight_devices
+@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
+def test_cotangents_of_broadcast_operand_without_zero(name):
+    """Cotangents of float8_e8m0fnu, in which 0 is NaN, are added in float32."""
+    function = POOLS[name].function
+    x, y = np.float32([[1, 4, 1, 8], [2, 2, 4, 1]]), np.float32([[2], [1]])
+
+    def gradient(x, y):
+        x, y = (jnp.asarray(each, jnp.float8_e8m0fnu) for each in (x, y))
+        return jax.jit(jax.grad(lambda y: function(x, y).astype(np.float32).sum()))(y)
+
+    mesh = mesh_of((2,), "explicit")
+    with jax.set_mesh(mesh):
+        got = gradient(*[jax.device_put(each, NamedSharding(mesh, P("a"))) for each in (x, y)])
+    want = gradient(x, y).astype(np.float32)
+    assert np.isfinite(want).all()
+    np.testing.assert_array_equal(got.astype(np.float32), want)
+
+
 # Sizes that coincide with those of x, in `jaxpool.sharded`
 
 IMAGES = numbers((2, 4, 4, 2)) + 3
