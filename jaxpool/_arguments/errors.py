@@ -107,12 +107,12 @@ def _is_tracer(value: object) -> bool:
 
 
 def _is_shown_as_type(value: object) -> bool:
-    """Whether `value` is a traced array, or an array of NumPy or jax with many elements or axes."""
-    libraries = [sys.modules[name] for name in ("numpy", "jax") if name in sys.modules]
-    array_types = tuple(getattr(module, "ndarray", None) or module.Array for module in libraries)
+    """Whether `value` is a traced array, or an array of any library with many elements or axes."""
+    shape = getattr(value, "shape", None)
     return _is_tracer(value) or (
-        isinstance(value, array_types)
-        and (value.size > MAX_SHOWN_ELEMENTS or value.ndim > MAX_SHOWN_AXES)
+        hasattr(type(value), "__array__")
+        and isinstance(shape, tuple)
+        and (math.prod(shape) > MAX_SHOWN_ELEMENTS or len(shape) > MAX_SHOWN_AXES)
     )
 
 
@@ -134,7 +134,7 @@ def _repr(value: Any) -> str:
                 return part
             return _Text(f"{'traced ' * _is_tracer(part)}{part.dtype}{list(part.shape)}")
 
-        value = jax.tree.map(shown, value, is_leaf=lambda x: not isinstance(x, (tuple, list, dict)))
+        value = jax.tree.map(shown, value)
     return repr(value)
 
 

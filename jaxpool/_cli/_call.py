@@ -82,7 +82,7 @@ def _find_function(name: str, call_text: str) -> Callable[..., Any]:
             hint = "."
         elif "." in name and not colon and not hasattr(jaxpool, name.partition(".")[0]):
             path = re.sub(r"^jnp\.", "jax.numpy.", name)
-            path = re.sub(r"^torch\.(nn\.functional\.)?", "jaxpool.compat.torch.", path)
+            path = re.sub(r"^torch\.(nn\.(functional\.)?)?", "jaxpool.compat.torch.", path)
             path = ":".join(path.rsplit(".", 1))
             hint = f". A function of a module has a colon: write {path}(...)."
         raise UsageError(f"`--plan` must name a function: {shorten(str(error))}{hint}") from None

@@ -21,8 +21,8 @@ from jaxpool._cli._array import MAX_NUMBERS
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import AdaptiveWindow, Window, make_window
 
-# Functions that pool both axes of the array. The other functions get the array as an image (1, rows, columns, 1), which
-# may be the first of several arrays, and functions of segments as (rows, columns, 1).
+# Functions that pool both axes of the array. Elementwise functions also get the array as it is, functions of segments
+# as (rows, columns, 1), and the others as an image (1, rows, columns, 1), which may be the first of several arrays.
 WINDOWED_FUNCTIONS = (
     *("max_pool", "min_pool", "avg_pool", "sum_pool", "lp_pool", "median_pool", "rank_pool"),
     *("max_pool_with_argmax", "max_unpool", "dilate", "erode"),
@@ -103,9 +103,8 @@ def _operand_source(name: str, value: Any) -> str:
     if not isinstance(value, tuple):
         return {2: "x", 3: "x[..., None]", 4: "x[None, ..., None]"}[np.ndim(value)]
     others = [_as_source_code(array, f"x{n}") for n, array in enumerate(value[1:], 2)]
-    if name == "xs":
-        return ", ".join(["x", *others])
-    return f"[{', '.join([_operand_source('x', value[0]), *others])}]"
+    sources = ", ".join([_operand_source("x", value[0]), *others])
+    return sources if name == "xs" else f"[{sources}]"
 
 
 def _as_source_code(value: Any, name: str) -> str:
@@ -115,9 +114,17 @@ def _as_source_code(value: Any, name: str) -> str:
     if name == "kernel" and not value.any():
         return f"jnp.zeros({value.shape})"
     if isinstance(value, np.ndarray):
-        squeezed_array = value.squeeze() if value.ndim > 2 else value
-        return f"jnp.array({squeezed_array.tolist()})" if value.size <= 24 else name
-    return 'float("inf")' if value == float("inf") else repr(value)
+        index, new_axes = (), ""
+        if value.ndim == 4 and value.shape[0] == value.shape[3] == 1:
+            index, new_axes = (0, ..., 0), "[None, ..., None]"
+        elif value.ndim == 3 and value.shape[2] == 1:
+            index, new_axes = (..., 0), "[..., None]"
+        source = f"jnp.array({_as_source_code(value[index].tolist(), name)}){new_axes}"
+        return source if value.size <= 24 else name
+    if isinstance(value, list):
+        return f"[{', '.join(_as_source_code(each, name) for each in value)}]"
+    is_special = isinstance(value, float) and not math.isfinite(value)
+    return f'float("{value}")' if is_special else repr(value)
 
 
 def find_record(op: str) -> Any:
@@ -155,7 +162,7 @@ def make_call(
     if "boxes" in settings:  # all boxes are in the only image
         leading_shape = np.shape(settings["boxes"])[:-1]
         settings.setdefault("batch_indices", np.zeros(leading_shape, np.int32))
-    image = array[None, :, :, None]
+    image = array if record.topic == "elementwise" else array[None, :, :, None]
     image_args = {} if record.takes("segment_ids") or "x" not in record.operands else {"x": image}
     return FunctionCall(record, array, record.given(image, **settings | image_args))
 

@@ -4,9 +4,11 @@ import json
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxpool
 from jaxpool.__main__ import main
 from jaxpool._cli._function_call import find_record, make_call
 from jaxpool._cli._route import route_cotangents
@@ -156,7 +158,7 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
             "(0, 1)  9      (0, 1) gets 1/2, (2, 1) gets 1/2; 2 elements tie, ties='split'\n",
         ),
         (SEGMENTS, "A star marks what\nsome output chose. "),
-        (["--op=maximum"], "jaxpool.maximum(x, x2, x3)"),  # large arrays appear as names
+        (["--op=maximum"], "jaxpool.maximum(x, x2, jnp.array([[1.0], [4.0]"),  # large arrays appear as names
         (
             ["--op=roi_align", "--set=boxes=[[0.0, 0.0, 2.0, 2.0]]"],
             "batch_indices=jnp.array([0]))\n",  # boxes are in the only image
@@ -292,6 +294,26 @@ def test_route_matches_library(name):
     gradient = np.tensordot(route.dy, route.cotangent_shares, 2)
     np.testing.assert_allclose(route.dx, gradient, rtol=1e-4, atol=1e-6)
     assert (route.input_masks | (route.cotangent_shares == 0)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, []) for name in pools()]
+    + [
+        ("segment_max", ["segment_ids=[0,0,1,1]", "where=[[[True]],[[False]],[[True]],[[True]]]"]),
+        ("cummax", ["reset=[[[False]],[[True]],[[False]],[[False]]]"]),
+        ("global_max_pool", ["where=[[[[True],[False],[True],[True]]]]"]),
+        ("roi_align", ["boxes=[[0,0,2,3],[1,0,2,2]]"]),
+    ],
+)
+def test_printed_call_is_the_call(name, options):
+    array = np.float32([[1, 3, np.nan, 2], [4, -np.inf, np.inf, 2], [0, 1, 5, 5], [1, 2, 2, 0]])
+    call = make_call(find_record(name), array, {}, options)
+    names = {"x": jnp.asarray(array), "jax": jax, "jnp": jnp, "jaxpool": jaxpool}
+    *statements, expression = call.source_code().split("\n")
+    exec("\n".join(statements), names)
+    y, want = eval(expression, names), call.record.run(call.arguments)
+    jax.tree.map(np.testing.assert_array_equal, y, want)
 
 
 SELECTING_WITHOUT_COMPARISON = ("max_unpool", "stochastic_pool")
