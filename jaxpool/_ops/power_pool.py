@@ -158,7 +158,8 @@ def norm(window: Window, p: float, x: Array) -> Array:
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def absolute_values(x: Array) -> Array:
         wide_x = widen_elements(x, window)
-        return where(wide_x == 0, 0, lax.abs(wide_x))
+        # The derivative of `lax.abs` at a NaN is -1.
+        return where(wide_x == 0, 0, where(wide_x < 0, -wide_x, wide_x))
 
     if p == 1:
         return apply(SumPool(window), absolute_values(x)).astype(x.dtype)

@@ -163,6 +163,7 @@ def test_pytorch_tensor_message():
         "jaxpool.max_pool: `x` must be an array; got x of type torch.Tensor (window_shape=(2, 2)). "
         "Pass jnp.asarray(x.numpy())."
     )
+    assert "got x=[torch.float32[1, 4, 4, 1]]" in error_message(jaxpool.max_pool, [x], (2, 2))
     assert jaxpool.max_pool(jnp.asarray(x.numpy()), (2, 2)).shape == (1, 3, 3, 1)
     assert error_message(jaxpool.max_pool, x.requires_grad_(), (2, 2)).endswith(
         " Pass jnp.asarray(x.detach().numpy())."

@@ -293,6 +293,16 @@ def test_lp_pool_gradient_when_the_norm_overflows(p):
     np.testing.assert_allclose(tangent.ravel(), [-half, 5 * half, np.nan, 0], 1e-5)
 
 
+@pytest.mark.parametrize(("p", "want"), [(inf, [0, 1, 0, -1]), (1, [1, 1, -1, -1])])
+def test_nan_counts_as_positive_in_sums_and_maxima_of_absolute_values(p, want):
+    x = np.array([[1, np.nan, -2, -3]], np.float32).T
+    for nan in (np.float32(np.nan), -np.float32(np.nan)):
+        x[1] = nan
+        y, dx, _ = run("lp_pool", PAIRS | {"strides": (2,)}, x, p, np.ones((2, 1), np.float32))
+        assert np.isnan(y[0, 0])
+        np.testing.assert_array_equal(dx[:, 0], want)
+
+
 @pytest.mark.parametrize("p", [1e-3, 1e-6, 1e-12, 1e-19, 1e-25, -1e-10])
 def test_small_power_approaches_the_geometric_mean(p):
     """For p near 0, a pair whose logarithms differ by d has dy/dp = mean * d**2 / 8."""

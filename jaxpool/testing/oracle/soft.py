@@ -168,7 +168,7 @@ def _norm_reducer(p: float, ties: Ties) -> Reducer:
     def reducer(values: list[Any]) -> tuple[Any, list[float]]:
         magnitudes = [abs(float(value)) for value in values]
         maximum, shares = parts.extremum_reducer(max, ties)(magnitudes)
-        signs = [math.copysign(1.0, value) if value else 0.0 for value in values]
+        signs = [0.0 if value == 0 else -1.0 if value < 0 else 1.0 for value in values]
         if p == math.inf or maximum == 0:
             return maximum, [sign * share for sign, share in zip(signs, shares, strict=True)]
         ratios = [magnitude / maximum for magnitude in magnitudes]
