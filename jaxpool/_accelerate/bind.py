@@ -273,7 +273,7 @@ def window_of_lax_reduction(kind: str, aval: jax.core.ShapedArray, params: Param
 
 
 def _check_windows_in_shard(aval: jax.core.ShapedArray, params: Params) -> None:
-    """Raise if windows are along a sharded axis in a `shard_map`, where lax would pool each shard on its own."""
+    """Raise if windows extend along an axis that a `shard_map` shards: lax would pool each shard on its own."""
     mesh_axes: MeshAxes = context_axes.value or ()
     if aval.ndim == 1 < len(mesh_axes):  # a cumulative sum in a kernel, lowered in an eager call
         return

@@ -213,8 +213,8 @@ def multilevel_roi_align(
     rule = "a list or a tuple of arrays, one for each level"
     is_array = is_tuple_or_list(features) or hasattr(features, "shape")
     if hasattr(features, "__iter__") and not is_array:
-        parts = f"keys {short_repr(list(features))}" if isinstance(features, dict) else "values"
-        got = f"a {type(features).__name__} of {parts}"
+        keys = f" with keys {short_repr(list(features))}" if isinstance(features, dict) else ""
+        got = f"a {type(features).__name__}{keys}"
         hint = "Pass a list ordered from fine to coarse."
         raise ArgumentError("features", rule, features, hint, TypeError, shown_value=got)
     if not is_tuple_or_list(features) or not features:

@@ -70,7 +70,7 @@ def is_nested_deeply(value: object) -> bool:
 
 
 def _num_parts(value: object, max_depth: int, known: dict[int, float]) -> float:
-    """The number of parts that a walk meets; infinite below `max_depth`. `known` maps the ids of containers to it."""
+    """The number of nested parts, or infinity if they are deeper than `max_depth`. `known` has those of other ids."""
     if not isinstance(value, (tuple, list, dict)):
         return 1
     if id(value) not in known:
@@ -107,7 +107,7 @@ def _is_tracer(value: object) -> bool:
 
 
 def _is_shown_as_type(value: object) -> bool:
-    """Whether `value` is a traced array, or an array of any library with many elements or axes."""
+    """Whether messages show the dtype and shape of `value`: a traced array, or one of many elements or axes."""
     shape = getattr(value, "shape", None)
     return _is_tracer(value) or (
         hasattr(type(value), "__array__")

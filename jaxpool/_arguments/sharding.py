@@ -25,7 +25,7 @@ MeshAxes = tuple[tuple[str, ...], ...]  # the mesh axes that shard each of some 
 # mesh axes. A JAX user context is thread-local and part of jit's cache key. The context is created at import, because
 # JAX does not support creating contexts while other threads run.
 context_axes = jax.make_user_context(None)
-# True in a call of `jaxpool.sharded`, where a pool that shards cannot compute raises rather than run without halos.
+# True in a call of `jaxpool.sharded`. There, a pool that needs halos and cannot exchange them raises.
 in_sharded = jax.make_user_context(False)
 
 

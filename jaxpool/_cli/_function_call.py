@@ -21,8 +21,8 @@ from jaxpool._cli._array import MAX_NUMBERS
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import AdaptiveWindow, Window, make_window
 
-# Functions that pool both axes of the array. Elementwise functions also get the array as it is, functions of segments
-# as (rows, columns, 1), and the others as an image (1, rows, columns, 1), which may be the first of several arrays.
+# Functions that pool both axes of the array. They and elementwise functions get the array as it is. Functions of
+# segments get (rows, columns, 1), and others an image (1, rows, columns, 1), or several, of which it is the first.
 WINDOWED_FUNCTIONS = (
     *("max_pool", "min_pool", "avg_pool", "sum_pool", "lp_pool", "median_pool", "rank_pool"),
     *("max_pool_with_argmax", "max_unpool", "dilate", "erode"),

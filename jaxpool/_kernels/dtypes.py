@@ -62,7 +62,7 @@ def cast(x: Array, dtype: DType) -> Array:
 
 
 def full(shape: Sequence[int], value: Any, dtype: DType) -> Array:
-    """As `jnp.full`, but eager calls transfer the value explicitly, which `jax.transfer_guard("disallow")` permits."""
+    """As `jnp.full`, but transfers the value explicitly: `jax.transfer_guard("disallow")` permits eager calls."""
     return lax.broadcast(jax.device_put(np.asarray(value, dtype)), shape)
 
 

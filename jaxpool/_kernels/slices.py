@@ -125,7 +125,7 @@ def broadcast_like(value: ArrayLike, like: Array) -> Array:
 
 @functools.partial(jax.jit, static_argnums=2, keep_unused=True)
 def reshard_on_mesh_of(like: Array, y: Array, spec: PartitionSpec) -> Array:
-    """y, sharded by `spec` over the mesh of `like`. In eager calls the array `like` tells jax the devices."""
+    """y, sharded by `spec` over the mesh of `like`. Eager calls need `like` for the devices: types have none."""
     return reshard(y, jax.typeof(like).sharding.update(spec=spec))
 
 

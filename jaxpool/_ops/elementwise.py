@@ -1,4 +1,4 @@
-"""Elementwise maximum or minimum of several arrays, whose types may have different shardings."""
+"""Elementwise maximum or minimum of several arrays, which may be sharded in different ways."""
 
 import dataclasses
 import functools
@@ -204,7 +204,7 @@ def _match_shardings(xs: Sequence[Array]) -> list[Array]:
     """Broadcast xs to one shape and reshard them to one sharding, if the type of any array has a sharding.
 
     JAX's elementwise functions do the same. If shardings differ along an axis, the first array sharded there decides.
-    Floats become float32 or wider before they are broadcast, so that the transpose adds cotangents in that dtype.
+    Floats are cast to float32 or wider before they are broadcast, so that their cotangents are added in that dtype.
     """
     specs = [(jax.typeof(x).sharding.spec, x) for x in xs]
     sharded_xs = [x for spec, x in specs if any(spec)]
@@ -228,7 +228,7 @@ def apply_extremum(
     nan_order: NaNOrder = "wins",
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """The elementwise maximum or minimum of arrays that broadcast, and whose types may have different shardings."""
+    """The elementwise maximum or minimum of arrays that broadcast, and may be sharded in different ways."""
     arrays = _match_shardings(xs)
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
     op = Extremum(kind, ties, shapes, dtypes, nan_order)

@@ -158,7 +158,7 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
             "(0, 1)  9      (0, 1) gets 1/2, (2, 1) gets 1/2; 2 elements tie, ties='split'\n",
         ),
         (SEGMENTS, "A star marks what\nsome output chose. "),
-        (["--op=maximum"], "jaxpool.maximum(x, x2, jnp.array([[1.0], [4.0]"),  # large arrays appear as names
+        (["--op=maximum"], "jaxpool.maximum(x, x2, jnp.array([[1.0], "),  # large arrays are names
         (
             ["--op=roi_align", "--set=boxes=[[0.0, 0.0, 2.0, 2.0]]"],
             "batch_indices=jnp.array([0]))\n",  # boxes are in the only image

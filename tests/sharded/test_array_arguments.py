@@ -230,7 +230,7 @@ def test_sharded_argument(name, x_axis):
 @requires_eight_devices
 @pytest.mark.parametrize("name", IN_QUICK)
 def test_eager_calls_with_arrays_of_one_device(name):
-    """With explicit axes, only the type of x names a mesh; `jax.numpy` accepts such operands too."""
+    """x is sharded over an explicit mesh, the other arrays are on one device. `jax.numpy` accepts both."""
     mesh = mesh_of((2,), "explicit")
     for arrays, others in calls_of(name):
         key = next(key for key in arrays if key in ARRAYS_OF_X)
@@ -357,7 +357,7 @@ def test_coinciding_sizes(name):
 
 @pytest.mark.parametrize("name", POOLS)
 def test_objects_with_jax_array(name):
-    """In `sharded`, objects such as parameters of Flax NNX trace to the program of their arrays."""
+    """`sharded` traces objects such as parameters of Flax NNX to the program of the arrays that they hold."""
     mesh = AbstractMesh((2,), ("a",), axis_types=axis_types(1, "auto"))
     for arrays, others in calls_of(name):
         leaves, tree = jax.tree.flatten(arrays)
