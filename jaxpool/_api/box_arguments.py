@@ -18,6 +18,7 @@ from jaxpool._arguments.arrays import (
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sharding import check_unsharded
 from jaxpool._arguments.sizes import check_fits_int32_indices, ints_per_axis, is_int, static_sizes
+from jaxpool._kernels.dtypes import full
 from jaxpool._kernels.segments import clip_segment_ids
 
 
@@ -58,8 +59,8 @@ def check_images_and_boxes(
             check_fits_int32_indices(arg_name, (size,))
         check_unsharded(x, *range(ndim - 1), checks_types=False, arg_name=arg_name)
     flat_boxes = boxes.reshape(-1, 4)
-    if ndim == 3:  # one image
-        xs, boxes = [x[None] for x in xs], flat_boxes[None]
+    if ndim == 3:
+        return [x[None] for x in xs], flat_boxes, full(flat_boxes.shape[:1], 0, np.int32)
     num_images = xs[0].shape[0]
     if batch_indices is not None:
         hint = "Pass the image of each box as int32."

@@ -290,7 +290,8 @@ def segment_softmax(
     arguments = x, segment_ids, num_segments, where, indices_are_sorted
     x, rows, settings = checked_soft_rows(temperature, "Divide x by it instead.", *arguments)
     if 0 in (rows.segments.count, x.shape[0]):
-        return full(x.shape, 0, x.dtype)
+        # An eager `jnp.zeros_like` would transfer a number; jit would drop x, and with it the devices of its mesh.
+        return jax.jit(jnp.zeros_like, keep_unused=True)(x)
     return rows.call(functools.partial(apply, SegmentSoftmax(*settings)), x)
 
 

@@ -143,11 +143,11 @@ def not_an_array_error(arg_name: str, value: object, rule: str = "an array") -> 
 
 
 def _is_numeric_array_like(value: object) -> bool:
-    """Whether `jnp.asarray(value)` would be an array of numbers or bools; True if `value` contains tracers."""
+    """Whether `jnp.asarray(value)` is an array of real numbers or bools."""
     try:
-        return not is_nested_deeply(value) and np.asarray(value).dtype.kind in "biuf"
-    except jax.errors.TracerArrayConversionError:
-        return True
+        return not is_nested_deeply(value) and np.isrealobj(
+            jax.eval_shape(lambda: jnp.asarray(value))
+        )
     except Exception:  # for example an object of a user's class, or lists of unequal lengths
         return False
 

@@ -111,6 +111,7 @@ def _is_shown_as_type(value: object) -> bool:
     shape = getattr(value, "shape", None)
     return _is_tracer(value) or (
         hasattr(type(value), "__array__")
+        and hasattr(value, "dtype")
         and isinstance(shape, tuple)
         and (math.prod(shape) > MAX_SHOWN_ELEMENTS or len(shape) > MAX_SHOWN_AXES)
     )
@@ -134,8 +135,11 @@ def _repr(value: Any) -> str:
                 return part
             return _Text(f"{'traced ' * _is_tracer(part)}{part.dtype}{list(part.shape)}")
 
-        value = jax.tree.map(shown, value)
-    return repr(value)
+        value = jax.tree.map(shown, value, is_leaf=lambda x: not isinstance(x, (tuple, list, dict)))
+    # Other objects show their large arrays by a few elements.
+    options = {"threshold": MAX_SHOWN_ELEMENTS, "edgeitems": 1}
+    with numpy.printoptions(**options) if numpy else contextlib.nullcontext():
+        return repr(value)
 
 
 def short_repr(value: object) -> str:

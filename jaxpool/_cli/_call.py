@@ -69,6 +69,15 @@ def _hint_at_word(error: BaseException) -> str:
     return f"It cannot read {quote_text(before + error.text[start:end] + after)} ({error.msg})."
 
 
+def _drop_in_hint(name: str) -> str:
+    """The message about `jaxpool.<name>` if `name` is a pool of another library, else ""."""
+    try:
+        getattr(jaxpool, name)
+    except AttributeError as error:
+        return str(error) if ": use jaxpool." in str(error) else ""
+    return ""
+
+
 def _find_function(name: str, call_text: str) -> Callable[..., Any]:
     module, colon, _ = name.partition(":")
     name = name if colon else name.removeprefix("jaxpool.")
@@ -76,16 +85,15 @@ def _find_function(name: str, call_text: str) -> Callable[..., Any]:
     try:
         function = is_valid_name and pkgutil.resolve_name(name if colon else f"jaxpool:{name}")
     except (ImportError, AttributeError) as error:
+        reason = shorten(str(error))
         similar_name = did_you_mean(name, jaxpool.__all__) if "." not in name else ""
         hint = f".{similar_name or EXAMPLE_CALL_HINT}"
-        if ": use jaxpool." in str(error):  # the name of a pool in another library
-            hint = "."
+        if known_name := _drop_in_hint(re.split("[.:]", name)[-1]):
+            reason, hint = known_name, "."
         elif "." in name and not colon and not hasattr(jaxpool, name.partition(".")[0]):
-            path = re.sub(r"^jnp\.", "jax.numpy.", name)
-            path = re.sub(r"^torch\.(nn\.(functional\.)?)?", "jaxpool.compat.torch.", path)
-            path = ":".join(path.rsplit(".", 1))
+            path = ":".join(re.sub(r"^jnp\.", "jax.numpy.", name).rsplit(".", 1))
             hint = f". A function of a module has a colon: write {path}(...)."
-        raise UsageError(f"`--plan` must name a function: {shorten(str(error))}{hint}") from None
+        raise UsageError(f"`--plan` must name a function: {reason}{hint}") from None
     if not callable(function):
         where = module if colon and is_valid_name else "jaxpool"
         raise UsageError(

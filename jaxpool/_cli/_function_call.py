@@ -21,8 +21,8 @@ from jaxpool._cli._array import MAX_NUMBERS
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import AdaptiveWindow, Window, make_window
 
-# Functions that pool both axes of the array. They and elementwise functions get the array as it is. Functions of
-# segments get (rows, columns, 1), and others an image (1, rows, columns, 1), or several, of which it is the first.
+# Functions that pool both axes of the array. Of the other functions, elementwise functions get the array as it is,
+# functions of segments (rows, columns, 1), and the rest an image (1, rows, columns, 1), perhaps with other images.
 WINDOWED_FUNCTIONS = (
     *("max_pool", "min_pool", "avg_pool", "sum_pool", "lp_pool", "median_pool", "rank_pool"),
     *("max_pool_with_argmax", "max_unpool", "dilate", "erode"),
@@ -108,19 +108,22 @@ def _operand_source(name: str, value: Any) -> str:
 
 
 def _as_source_code(value: Any, name: str) -> str:
-    """A value as Python source; a large array becomes `name`."""
+    """A value as Python source; an array of more than 24 elements becomes `name`, which nothing defines."""
     if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
         return "jax.random.key(0)"
     if name == "kernel" and not value.any():
         return f"jnp.zeros({value.shape})"
     if isinstance(value, np.ndarray):
-        index, new_axes = (), ""
+        if value.size > 24:
+            return name
+        new_axes = ""
         if value.ndim == 4 and value.shape[0] == value.shape[3] == 1:
-            index, new_axes = (0, ..., 0), "[None, ..., None]"
+            value, new_axes = value[0, ..., 0], "[None, ..., None]"
         elif value.ndim == 3 and value.shape[2] == 1:
-            index, new_axes = (..., 0), "[..., None]"
-        source = f"jnp.array({_as_source_code(value[index].tolist(), name)}){new_axes}"
-        return source if value.size <= 24 else name
+            value, new_axes = value[..., 0], "[..., None]"
+        fits_jax = value.dtype.kind not in "iu" or (abs(value.astype(float)) < 2**31).all()
+        library = "jnp" if fits_jax else "np"
+        return f"{library}.array({_as_source_code(value.tolist(), name)}){new_axes}"
     if isinstance(value, list):
         return f"[{', '.join(_as_source_code(each, name) for each in value)}]"
     is_special = isinstance(value, float) and not math.isfinite(value)

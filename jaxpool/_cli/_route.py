@@ -81,7 +81,11 @@ def route_cotangents(call: FunctionCall, dy: np.ndarray | None = None) -> Cotang
     `dy` is the cotangent of the output, 1 everywhere for None.
     """
     x = call.array
-    answer = call.record.run(call.arguments, call.record.meaning)
+    try:
+        answer = call.record.run(call.arguments, call.record.meaning)
+    except ArithmeticError:
+        name = call.record.name
+        raise UsageError(f"{name} is explained for finite numbers and results only.") from None
     y = answer.y.reshape(_shape_of_two_axes(answer.y.shape))
     try:
         dy = np.broadcast_to(np.float32(1) if dy is None else dy, y.shape)

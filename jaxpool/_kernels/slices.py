@@ -118,14 +118,13 @@ def outer_broadcast(
 
 def broadcast_like(value: ArrayLike, like: Array) -> Array:
     """Broadcast `value` to the shape and the sharding of `like`."""
-    y = jnp.broadcast_to(jnp.asarray(value), like.shape)
-    has_same_spec = jax.typeof(y).sharding.spec == jax.typeof(like).sharding.spec
-    return y if has_same_spec else reshard_like(y, like)
+    return reshard_like(jnp.broadcast_to(jnp.asarray(value), like.shape), like)
 
 
+# An eager call reads the devices of the mesh from the argument `like`, which jit would otherwise drop.
 @functools.partial(jax.jit, static_argnums=2, keep_unused=True)
 def reshard_on_mesh_of(like: Array, y: Array, spec: PartitionSpec) -> Array:
-    """y, sharded by `spec` over the mesh of `like`. Eager calls need `like` for the devices: types have none."""
+    """Reshard y by `spec` over the mesh of `like`."""
     return reshard(y, jax.typeof(like).sharding.update(spec=spec))
 
 

@@ -204,21 +204,28 @@ def _match_shardings(xs: Sequence[Array]) -> list[Array]:
     """Broadcast xs to one shape and reshard them to one sharding, if the type of any array has a sharding.
 
     JAX's elementwise functions do the same. If shardings differ along an axis, the first array sharded there decides.
-    Floats are cast to float32 or wider before they are broadcast, so that their cotangents are added in that dtype.
+    If shapes differ, 8- and 16-bit floats become float32: cotangents of a broadcast array are then added in float32.
     """
-    specs = [(jax.typeof(x).sharding.spec, x) for x in xs]
-    sharded_xs = [x for spec, x in specs if any(spec)]
+    specs = [jax.typeof(x).sharding.spec for x in xs]
+    sharded_xs = [x for x, spec in zip(xs, specs, strict=True) if any(spec)]
     if not sharded_xs:
         return list(xs)
     shape = jnp.broadcast_shapes(*[x.shape for x in xs])
     out_spec: list[Any] = [None] * len(shape)
-    for spec, x in specs:
-        for axis, mesh_axes in enumerate(spec, len(shape) - x.ndim):
+    for spec in specs:
+        for axis, mesh_axes in enumerate(spec, len(shape) - len(spec)):
             is_new = set(jax.tree.leaves(mesh_axes)).isdisjoint(jax.tree.leaves(out_spec))
             out_spec[axis] = out_spec[axis] or (mesh_axes if is_new else None)
-    if any(x.shape != shape for x in xs):
-        xs = [jnp.broadcast_to(cast(x, accumulator_dtype(x.dtype)), shape) for x in xs]
-    return [reshard_on_mesh_of(sharded_xs[0], x, PartitionSpec(*out_spec)) for x in xs]
+    has_broadcast = any(x.shape != shape for x in xs)
+
+    def match_sharding(x: Array) -> Array:
+        if x.shape != shape:
+            x = jnp.broadcast_to(cast(x, accumulator_dtype(x.dtype)), shape)
+        if jax.typeof(x).sharding.spec != PartitionSpec(*out_spec):  # an eager reshard copies x
+            x = reshard_on_mesh_of(sharded_xs[0], x, PartitionSpec(*out_spec))
+        return cast(x, accumulator_dtype(x.dtype)) if has_broadcast else x
+
+    return list(map(match_sharding, xs))
 
 
 def apply_extremum(

@@ -158,7 +158,7 @@ def norm(window: Window, p: float, x: Array) -> Array:
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def absolute_values(x: Array) -> Array:
         wide_x = widen_elements(x, window)
-        # The derivative at a NaN is 1; that of `lax.abs` is -1.
+        # Not `lax.abs`, whose derivative at a NaN is -1: a NaN counts as positive.
         return where(wide_x == 0, 0, where(wide_x < 0, -wide_x, wide_x))
 
     if p == 1:

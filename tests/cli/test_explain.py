@@ -316,6 +316,35 @@ def test_printed_call_is_the_call(name, options):
     jax.tree.map(np.testing.assert_array_equal, y, want)
 
 
+INFINITE_OR_NAN = [
+    [[-np.inf, 1], [2, 3]],
+    [[-np.inf, -np.inf], [-np.inf, -np.inf]],
+    [[np.inf, np.inf], [-np.inf, 2]],
+    [[0, np.nan], [0, 3]],
+    [[np.nan, 1], [2, np.inf]],
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *((f"{kind}_pool", {}) for kind in ("softmax", "logsumexp", "gem")),
+        *((f"segment_{kind}", {}) for kind in ("softmax", "logsumexp")),
+        ("gem_pool", {"p": -2.0}),
+        *(("lp_pool", {"p": p}) for p in (0.5, 1, 2, np.inf)),
+    ],
+)
+def test_route_of_infinities_and_nans_matches_library(name, settings):
+    for array in map(np.float32, INFINITE_OR_NAN):
+        call = make_call(find_record(name), array, settings)
+        x = call.arguments["x"]
+        y, vjp_fn = jax.vjp(lambda x: call.record.run({**call.arguments, "x": x}), x)  # noqa: B023
+        route = route_cotangents(call)
+        np.testing.assert_allclose(route.y.ravel(), y.ravel(), rtol=1e-5)
+        dx = vjp_fn(jnp.ones_like(y))[0].ravel()
+        np.testing.assert_allclose(route.dx.ravel(), dx, rtol=1e-4, atol=1e-6)
+
+
 SELECTING_WITHOUT_COMPARISON = ("max_unpool", "stochastic_pool")
 
 

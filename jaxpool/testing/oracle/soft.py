@@ -33,7 +33,7 @@ def _scaled_exponentials(
 ) -> tuple[float, list[float], list[float], float]:
     """The maximum, the difference of each value from it, `exp(difference / temperature)`, and the sum of these."""
     maximum = max(map(float, values))
-    offsets = [float(value) - maximum for value in values]
+    offsets = [0.0 if value == maximum else float(value) - maximum for value in values]
     powers = [math.exp(offset / temperature) for offset in offsets]
     return maximum, offsets, powers, math.fsum(powers)
 
@@ -55,8 +55,11 @@ def _softmax_mean_reducer(temperature: float) -> Reducer:
         # The offsets are exact for values close to the maximum, which have large weights.
         maximum, offsets, powers, total = _scaled_exponentials(values, temperature)
         pairs = [(power / total, offset) for power, offset in zip(powers, offsets, strict=True)]
-        mean_offset = math.fsum(weight * offset for weight, offset in pairs)
-        shares = [weight * (1 + (offset - mean_offset) / temperature) for weight, offset in pairs]
+        mean_offset = math.fsum(weight * offset for weight, offset in pairs if weight)
+        shares = [
+            weight * (1 + (offset - mean_offset) / temperature) if weight else 0.0
+            for weight, offset in pairs
+        ]
         return maximum + mean_offset, shares
 
     return reducer
@@ -171,11 +174,15 @@ def _norm_reducer(p: float, ties: Ties) -> Reducer:
         signs = [0.0 if value == 0 else -1.0 if value < 0 else 1.0 for value in values]
         if p == math.inf or maximum == 0:
             return maximum, [sign * share for sign, share in zip(signs, shares, strict=True)]
+        if maximum == math.inf:
+            return maximum, [sign * (p == 1) for sign in signs]
         ratios = [magnitude / maximum for magnitude in magnitudes]
         root = math.fsum(ratio**p for ratio in ratios) ** (1 / p)
         shares = [
-            sign * (ratio / root) ** (p - 1) if ratio else 0.0
-            for sign, ratio in zip(signs, ratios, strict=True)
+            sign * (ratio / root) ** (p - 1)
+            if sign and ratio and (size != math.inf or p == 1)
+            else 0.0
+            for sign, ratio, size in zip(signs, ratios, magnitudes, strict=True)
         ]
         return maximum * root, shares
 
@@ -215,9 +222,11 @@ def _generalised_mean_reducer(p: float, eps: float) -> Reducer:
         clipped_values = [max(float(value), eps) for value in values]
         log_powers = [p * math.log(value) for value in clipped_values]
         maximum = max(log_powers)
-        powers = [math.exp(log_power - maximum) for log_power in log_powers]
+        powers = [1.0 if power == maximum else math.exp(power - maximum) for power in log_powers]
         total = math.fsum(powers)
         y = math.exp((maximum + math.log(total / len(values))) / p)
+        if y == math.inf:
+            return y, [0.0] * len(values)
         slopes = [0.5 if value == eps else float(value > eps) for value in values]
         triples = zip(slopes, powers, clipped_values, strict=True)
         return y, [slope * power / total * y / value for slope, power, value in triples]
