@@ -165,7 +165,8 @@ def _flatten_call(
         in_dict = any(isinstance(key, DictKey) for key in path)
         is_item = len(path) < 2 and (not in_dict or (accepts_dict and name == first_name == "x"))
         if name in (first_name, "y", "other") and is_item and is_array(leaf):
-            pooled[index] = (np.ndim(leaf), -np.shape(leaf).count(1))
+            shape = np.shape(unwrap_array(leaf))
+            pooled[index] = (len(shape), -shape.count(1))
         if index in pooled or (name in OPERAND_NAMES and is_item):
             operand_indices.add(index)
     if not pooled:
@@ -182,6 +183,13 @@ def _own_spec(y: Array, sharding: ArraySharding) -> PartitionSpec:
     return PartitionSpec()
 
 
+def _as_tree_of_arrays(value: object) -> PyTree | None:
+    """`value`, if it is an array or a pytree of arrays, or the array that it holds; None for other values."""
+    tree = unwrap_array(value) if jax.tree_util.all_leaves([value]) else value
+    arrays = jax.tree.leaves(tree)
+    return tree if arrays and all(isinstance(y, jax.Array) for y in arrays) else None
+
+
 def _call_with_explicit_axes(
     mesh_axes: tuple[str, ...],
     sharding: ArraySharding,
@@ -190,17 +198,18 @@ def _call_with_explicit_axes(
     call: _FlatCall,
 ) -> PyTree:
     """Call `pool` with explicit `mesh_axes`. Other arrays than operands keep their sharding, and NumPy arrays stay."""
-    leaves = map(unwrap_array, call.leaves)
-    arrays = {n: y for n, y in enumerate(leaves) if isinstance(y, jax.Array)}
-    arrays[call.x_index] = x
-    specs = {
-        n: sharding.operand_sharding(np.shape(y)).spec
-        if n in call.operand_indices
-        else _own_spec(y, sharding)
-        for n, y in arrays.items()
-    }
+    trees = {n: _as_tree_of_arrays(leaf) for n, leaf in enumerate(call.leaves)}
+    arrays = {n: tree for n, tree in trees.items() if tree is not None}
+    if not any(y is x for y in jax.tree.leaves(arrays.get(call.x_index))):
+        arrays[call.x_index] = x  # converted, or computed by `__jax_array__`
 
-    def call_pool(arrays: dict[int, Array]) -> PyTree:
+    def spec_of(n: int, y: Array) -> PartitionSpec:
+        is_operand = n in call.operand_indices
+        return sharding.operand_sharding(y.shape).spec if is_operand else _own_spec(y, sharding)
+
+    specs = {n: jax.tree.map(functools.partial(spec_of, n), tree) for n, tree in arrays.items()}
+
+    def call_pool(arrays: dict[int, PyTree]) -> PyTree:
         merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(call.leaves)]
         args, kwargs = jax.tree.unflatten(call.treedef, merged_leaves)
         return pool(*args, **kwargs)
@@ -209,7 +218,7 @@ def _call_with_explicit_axes(
     if not jax.sharding.get_abstract_mesh().empty:
         return explicit_call(arrays)
     # `explicit_call` needs a mesh in its context. jax.set_mesh, which sets the devices too, raises inside a trace.
-    is_traced = any(isinstance(y, jax.core.Tracer) for y in arrays.values())
+    is_traced = any(isinstance(y, jax.core.Tracer) for y in jax.tree.leaves(arrays))
     if isinstance(sharding.mesh, Mesh) and not is_traced:
         try:
             context = jax.set_mesh(sharding.mesh)
@@ -223,7 +232,7 @@ def _call_with_explicit_axes(
     if isinstance(mesh, Mesh) and jax.typeof(x).sharding.mesh.empty:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # with automatic axes, as x has no mesh
 
-    def call_in_mesh(arrays: dict[int, Array]) -> PyTree:
+    def call_in_mesh(arrays: dict[int, PyTree]) -> PyTree:
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
             # The sharding constraint tells jax the devices of the mesh.
             unconstrained = PartitionSpec.UNCONSTRAINED

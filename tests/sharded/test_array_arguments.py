@@ -376,6 +376,39 @@ def test_objects_with_jax_array(name):
 
 
 @requires_eight_devices
+def test_object_with_jax_array_is_the_array_with_the_most_axes():
+    """Also if the object itself has no `shape`."""
+    maximum = jaxpool.sharded(jaxpool.maximum, mesh=mesh_of((2,), "auto"), spec=spec_of(1))
+    x, y = jnp.asarray(IMAGES), jnp.arange(2.0)
+    for xs in ((Wrapper(x), y), (y, Wrapper(x)), (Wrapper(y), Wrapper(x)), (Wrapper(x), x[:, :1])):
+        assert maximum(*xs).sharding.spec == P(None, "a")
+        np.testing.assert_array_equal(maximum(*xs), jaxpool.maximum(*xs))
+
+
+@requires_eight_devices
+def test_compositions_get_modules_and_parameters():
+    nnx, eqx = pytest.importorskip("flax.nnx"), pytest.importorskip("equinox")
+
+    class Log(eqx.Module):
+        value: jax.Array
+
+        def __jax_array__(self):
+            return jnp.exp(self.value)
+
+    def pool(x, power, module):
+        x = x.get_value() if isinstance(x, nnx.Param) else x
+        return jaxpool.maximum(jaxpool.gem_pool(x, power.get_value(), (2, 2)), module.value)
+
+    def loss(x, p, pool=pool):
+        return (pool(nnx.Param(x), nnx.Param(p), Log(p)) + pool(Log(x), nnx.Param(p), Log(p))).sum()
+
+    args = jnp.asarray(IMAGES), jnp.array([2.0, 3.0])
+    sharded_pool = jaxpool.sharded(pool, mesh=mesh_of((2,), "auto"), spec=spec_of(3))
+    got = jax.jit(jax.value_and_grad(lambda x, p: loss(x, p, sharded_pool), (0, 1)))(*args)
+    assert_close(got, jax.value_and_grad(loss, (0, 1))(*args), 1e-5, "composition")
+
+
+@requires_eight_devices
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_coinciding_sizes_in_composition(name):
     composition, args = COMPOSITIONS[name]
