@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
-from jax import Array
+from jax import Array, lax
 
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._api.windowed import check_input
-from jaxpool._arguments.arrays import ArrayArgument, as_array, concrete_values, wrong_dtype_error
+from jaxpool._arguments.arrays import (
+    ArrayArgument,
+    as_array,
+    concrete_values,
+    replicated,
+    wrong_dtype_error,
+)
 from jaxpool._arguments.decorator import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
@@ -130,9 +135,9 @@ def _dilate_or_erode(
     if values is not None and not values.any():
         return max_or_min_pool(kind, x, arguments, ties=ties, autodiff=autodiff)
     checked = check_input(x, arguments, ties=ties, autodiff=autodiff)
-    channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
-    weights_shape = (math.prod(window_shape), *channel_shape)
-    weights = reshard_like(kernel.astype(x.dtype), x, weights_shape)
+    taps = lax.collapse(replicated(kernel).astype(x.dtype), 0, len(window_shape))
+    unit_axes = [1 + axis for axis in range(x.ndim) if axis != channel_axis]
+    weights = reshard_like(lax.expand_dims(taps, unit_axes), x)
     window = checked.window
     op = Morphology(window, ties, range(window.size), kind, channel_axis)
     return checked.apply(apply, op, x, weights, autodiff=autodiff)

@@ -207,11 +207,10 @@ def _pooled_axes_permutation(ndim: int, axes: Ints) -> list[int]:
     return order
 
 
-def _collapse_from(x: Array, first_axis: int, axes: Ints, *new_sizes: int) -> Array:
-    """x with all axes from `first_axis` on collapsed into one, in the order of `axes`; appends `new_sizes`."""
+def _collapse_from(x: Array, first_axis: int, axes: Ints) -> Array:
+    """x with all axes from `first_axis` on collapsed into one, in the order of `axes`."""
     ordered = lax.transpose(x, _pooled_axes_permutation(x.ndim, axes))
-    num_collapsed = math.prod(x.shape[first_axis:])
-    return lax.reshape(ordered, (*x.shape[:first_axis], num_collapsed, *new_sizes))
+    return lax.reshape(ordered, (*x.shape[:first_axis], math.prod(x.shape[first_axis:])))
 
 
 def _scatter_indices(position: Array, first_axis: int, axes: Ints, shape: Ints) -> Array:
@@ -231,7 +230,7 @@ def _scatter_indices(position: Array, first_axis: int, axes: Ints, shape: Ints) 
         index = index + batch_index * np.int32(strides[axis])
     is_inside = lax.lt(position, dtypes.scalar_like(position, position_size))
     index = dtypes.where(is_inside, index, math.prod(shape[first_axis:]))
-    return _collapse_from(index, first_axis, axes, 1)
+    return lax.expand_dims(_collapse_from(index, first_axis, axes), [first_axis + 1])
 
 
 def scatter_in_order(

@@ -55,8 +55,8 @@ def max_or_min_over_axes(
         sum_dtype = dtypes.accumulator_dtype(value.dtype) if plan.use_float32 else value.dtype
         terms = dtypes.cast(value, sum_dtype)
         total = lax.reduce(terms, np.zeros((), terms.dtype), lax.add, axes)
-        has_nan = jnp.any(lax.ne(total, total))
-        y = lax.cond(has_nan, reduce_propagating_nan, reduce_max_or_min, value)
+        has_no_nan = dtypes.all_true_across_vmap(lax.eq(total, total))
+        y = lax.cond(has_no_nan, reduce_max_or_min, reduce_propagating_nan, value)
     else:
         y = reduce_max_or_min(value)
     y = lax.expand_dims(y, axes)

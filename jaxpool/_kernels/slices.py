@@ -128,19 +128,18 @@ def reshard_on_mesh_of(like: Array, y: Array, spec: PartitionSpec) -> Array:
     return reshard(y, jax.typeof(like).sharding.update(spec=spec))
 
 
-def reshard_like(y: Array, like: Array, shape: Sequence[int] | None = None) -> Array:
-    """Reshape y to `shape`, which broadcasts against `like` or has more leading axes, and reshard y like `like`."""
-    shape = y.shape if shape is None else shape
+def reshard_like(y: Array, like: Array) -> Array:
+    """Reshard y, which broadcasts against `like` or has more leading axes, like `like`."""
     sharding, like_sharding = jax.typeof(y).sharding, jax.typeof(like).sharding
     if not any(sharding.spec) and not any(like_sharding.spec):
-        return lax.reshape(y, shape)
-    num_extra = len(shape) - like.ndim
-    pairs = zip(shape[num_extra:], like.shape, like_sharding.spec, strict=True)
+        return y
+    num_extra = y.ndim - like.ndim
+    pairs = zip(y.shape[num_extra:], like.shape, like_sharding.spec, strict=True)
     entries = [entry if size == like_size else None for size, like_size, entry in pairs]
     spec = PartitionSpec(*[None] * num_extra, *entries)
-    if not any(sharding.spec):  # JAX cannot transpose a reshape that also shards
-        return reshard_on_mesh_of(like, lax.reshape(y, shape), spec)
-    return lax.reshape(y, shape, out_sharding=sharding.update(spec=spec))
+    if spec == sharding.spec:
+        return y
+    return reshard_on_mesh_of(like if any(like_sharding.spec) else y, y, spec)
 
 
 def is_empty(x: Array) -> bool:

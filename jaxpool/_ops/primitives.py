@@ -125,9 +125,19 @@ def linear_map(
 
 
 def _nest_vmaps(kernel: Kernel, batch: Batch) -> Kernel:
+    if not batch:
+        return kernel
     for dims in batch:
         kernel = jax.vmap(kernel, in_axes=dims)
-    return kernel
+
+    def call(*args: Array) -> Any:
+        # jax 0.12 batches some primitives in the mesh of the context, which may be empty outside of `jax.set_mesh`.
+        meshes = [jax.typeof(x).sharding.mesh for x in args]
+        mesh = next((mesh for mesh in meshes if not mesh.empty), jax.sharding.get_abstract_mesh())
+        with jax.sharding.use_abstract_mesh(mesh):
+            return kernel(*args)
+
+    return call
 
 
 def _compute(*args: Array, op: Op, method: str, batch: Batch, platform: Platform) -> Any:
