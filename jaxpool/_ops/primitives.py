@@ -9,6 +9,7 @@ Each platform has its own lowering rule. `apply.py` binds the primitives. They u
 `jax.extend.core.Primitive` and `jax.interpreters`.
 """
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Sequence
@@ -131,13 +132,17 @@ def _nest_vmaps(kernel: Kernel, batch: Batch) -> Kernel:
         kernel = jax.vmap(kernel, in_axes=dims)
 
     def call(*args: Array) -> Any:
-        # jax 0.12 batches some primitives in the mesh of the context, which may be empty outside of `jax.set_mesh`.
-        meshes = [jax.typeof(x).sharding.mesh for x in args]
-        mesh = next((mesh for mesh in meshes if not mesh.empty), jax.sharding.get_abstract_mesh())
-        with jax.sharding.use_abstract_mesh(mesh):
+        with _mesh_context(args):
             return kernel(*args)
 
     return call
+
+
+def _mesh_context(xs: Sequence[Array]) -> contextlib.AbstractContextManager[object]:
+    """The mesh of the types of xs as a context, which rules of jax 0.12 for `vmap` need. Else it may be empty."""
+    meshes = [jax.typeof(x).sharding.mesh for x in xs]
+    mesh = next((mesh for mesh in meshes if not mesh.empty), jax.sharding.get_abstract_mesh())
+    return jax.sharding.use_abstract_mesh(mesh)
 
 
 def _compute(*args: Array, op: Op, method: str, batch: Batch, platform: Platform) -> Any:
@@ -283,7 +288,8 @@ def _batch_linear(
     num_residuals = tree.num_leaves
     mapped_x, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
     pairs = zip(args[num_residuals:], dims[num_residuals:], strict=True)
-    xs = [_move_to_front(x, dim, mapped_x, axis) for x, dim in pairs]
+    with _mesh_context(args):
+        xs = [_move_to_front(x, dim, mapped_x, axis) for x, dim in pairs]
     new_batch = (*batch, tuple(dims[:num_residuals]))
     params |= {"tree": tree, "batch": new_batch, "y_type": None}
     outputs = linear_p.bind(*args[:num_residuals], *xs, **params)
