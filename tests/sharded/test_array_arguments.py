@@ -306,6 +306,30 @@ def test_cotangents_of_broadcast_operand_without_zero(name):
     np.testing.assert_array_equal(got.astype(np.float32), want)
 
 
+@requires_eight_devices
+@pytest.mark.parametrize("name", ["gem_pool", "logsumexp_pool"])
+def test_cotangents_of_coefficient_without_zero(name):
+    """As above: only one shard contributes to the cotangent of the coefficient."""
+    second = 2.0 if name == "gem_pool" else [1024, 1, 1, 1]
+    x = jnp.asarray(np.stack(np.broadcast_arrays([1.0, 2, 4, 8], second)), jnp.float8_e8m0fnu)[
+        ..., None
+    ]
+    (coefficient,) = POOLS[name].coefficients
+
+    def gradient(x):
+        def total(p):
+            settings = {"window_shape": (4,), coefficient: p}
+            return POOLS[name].function(x, **settings).astype(np.float32).sum()
+
+        return jax.jit(jax.grad(total))(jnp.asarray(2, x.dtype)).astype(np.float32)
+
+    mesh = mesh_of((2,), "explicit")
+    with jax.set_mesh(mesh):
+        got = gradient(jax.device_put(x, NamedSharding(mesh, P("a"))))
+    assert np.isfinite(gradient(x))
+    assert got == gradient(x)
+
+
 # Sizes that coincide with those of x, in `jaxpool.sharded`
 
 IMAGES = numbers((2, 4, 4, 2)) + 3
