@@ -91,8 +91,10 @@ def _find_function(name: str, call_text: str) -> Callable[..., Any]:
         if known_name := _drop_in_hint(re.split("[.:]", name)[-1]):
             reason, hint = known_name, "."
         elif "." in name and not colon and not hasattr(jaxpool, name.partition(".")[0]):
-            path = ":".join(re.sub(r"^jnp\.", "jax.numpy.", name).rsplit(".", 1))
-            hint = f". A function of a module has a colon: write {path}(...)."
+            module, _, last_name = re.sub(r"^jnp\.", "jax.numpy.", name).rpartition(".")
+            hint = f". A function of a module has a colon: write {module}:{last_name}(...)."
+            if last_name in jaxpool.__all__:
+                hint += f" For jaxpool's, write {last_name}(...)."
         raise UsageError(f"`--plan` must name a function: {reason}{hint}") from None
     if not callable(function):
         where = module if colon and is_valid_name else "jaxpool"

@@ -86,6 +86,8 @@ def route_cotangents(call: FunctionCall, dy: np.ndarray | None = None) -> Cotang
     except ArithmeticError:
         name = call.record.name
         raise UsageError(f"{name} is explained for finite numbers and results only.") from None
+    if not answer.y.size:
+        raise UsageError(f"The output of {call.record.name} must have an element.")
     y = answer.y.reshape(_shape_of_two_axes(answer.y.shape))
     try:
         dy = np.broadcast_to(np.float32(1) if dy is None else dy, y.shape)

@@ -84,7 +84,8 @@ class SegmentSoftmax(Op):
         row_sums = gather_value_unchecked(lax.max(sums, scalar_like(sums, 1)), ids)
         is_in_segment = (ids >= 0) & (ids < self.segments.count)
         is_in_segment = lax.expand_dims(is_in_segment, range(1, x.ndim))
-        return fill_where_masked(shifted_exps / row_sums, 0, is_in_segment).astype(x.dtype)
+        y = fill_where_masked(shifted_exps / row_sums, 0, is_in_segment)
+        return fill_where_masked(y, 0, *mask).astype(x.dtype)
 
     def linear(self, platform: Platform, residual: tuple[Array, Array], x_dot: Array) -> Array:
         softmax, ids = residual

@@ -60,6 +60,28 @@ def test_masked_elements_do_not_affect_results(name):
     assert np.abs(dx[0]).max() > 0
 
 
+@pytest.mark.parametrize("name", [name for name, pool in pools().items() if pool.takes("where")])
+def test_masked_elements_next_to_nan_have_no_gradient(name):
+    """The NaN is not masked. In `segment_softmax`, masked elements are also 0 in the output."""
+    pool = pools()[name]
+    x = np.float32([[1, np.nan, 2, 3], [4, 5, 6, 7]])[None, ..., None]
+    mask = np.bool_([[0, 1, 1, 1], [1, 0, 1, 1]])[None, ..., None]
+    given = pool.given(x, where=mask.reshape(-1, 4, 1) if pool.takes("segment_ids") else mask)
+    if pool.takes("initial"):
+        given["initial"] = np.float32(-9)
+    if pool.takes("segment_ids"):
+        given["segment_ids"] = np.zeros(2, np.int32)
+
+    def first_result(x):
+        return jax.tree.leaves(pool.run(given | {"x": x}))[0]
+
+    y, vjp_fn = jax.vjp(first_result, given["x"])
+    is_masked = ~np.broadcast_to(given["where"], given["x"].shape)
+    assert (vjp_fn(jnp.ones_like(y))[0][is_masked] == 0).all()
+    if name == "segment_softmax":
+        assert (y[is_masked] == 0).all()
+
+
 @pytest.mark.parametrize("op", [LogSumExpPool, SoftmaxPool])
 def test_fully_masked_windows_use_direct_evaluation(op, monkeypatch):
     """Padded sequences have fully masked windows, and the scaled evaluation takes ten times as long."""
