@@ -76,7 +76,8 @@ class FunctionCall:
         """The call as Python source. The first arguments are positional, `axes` is last."""
         if self.pooling is not None:
             unpooling = f"jaxpool.max_unpool(x, indices, {self.pooling.array.shape}, axes=(0, 1))"
-            return f"x, indices = {self.pooling.source_code()}\n{unpooling}"
+            pooling = self.pooling.source_code().replace("(x", "(array", 1)  # x is the pooled array
+            return f"x, indices = {pooling}\n{unpooling}"
         sources, all_positional = [], True
         for name in sorted(self.record.parameters, key=lambda name: name == "axes"):
             default = self.record.parameters[name].default

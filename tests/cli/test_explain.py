@@ -309,7 +309,7 @@ def test_route_matches_library(name):
 def test_printed_call_is_the_call(name, options):
     array = np.float32([[1, 3, np.nan, 2], [4, -np.inf, np.inf, 2], [0, 1, 5, 5], [1, 2, 2, 0]])
     call = make_call(find_record(name), array, {}, options)
-    names = {"x": jnp.asarray(array), "jax": jax, "jnp": jnp, "jaxpool": jaxpool}
+    names = {"x": jnp.asarray(array), "array": array, "jax": jax, "jnp": jnp, "jaxpool": jaxpool}
     *statements, expression = call.source_code().split("\n")
     exec("\n".join(statements), names)
     y, want = eval(expression, names), call.record.run(call.arguments)
