@@ -186,9 +186,11 @@ def _own_spec(y: Array, sharding: ArraySharding) -> PartitionSpec:
 
 def _as_tree_of_arrays(value: object) -> PyTree | None:
     """`value`, if it is an array or a pytree of arrays, or the array that it holds; None for other values."""
-    tree = unwrap_array(value) if jax.tree_util.all_leaves([value]) else value
-    arrays = jax.tree.leaves(tree)
-    return tree if arrays and all(isinstance(y, jax.Array) for y in arrays) else None
+    if jax.tree_util.all_leaves([value]):  # `jax.tree.leaves` of an iterator would warn
+        array = unwrap_array(value)
+        return array if isinstance(array, jax.Array) else None
+    arrays = jax.tree.leaves(value)
+    return value if arrays and all(isinstance(y, jax.Array) for y in arrays) else None
 
 
 def _call_with_explicit_axes(
