@@ -306,10 +306,8 @@ def as_coefficient(
         hint = "An array of shape (C,) is one number per channel where channels come last."
         rule = f"of a shape that broadcasts against the output, {output_shape}"
         raise ArgumentError(arg_name, rule, array.shape, hint, attribute="shape")
-    if (
-        array.dtype == jnp.float8_e8m0fnu
-    ):  # cotangents of shards, which may be 0, are added in float32
-        array = array.astype(np.float32)
+    if array.dtype == jnp.float8_e8m0fnu:
+        array = array.astype(np.float32)  # in which cotangents of shards, perhaps 0, are added
     return None, (array.reshape(padded_shape),)
 
 

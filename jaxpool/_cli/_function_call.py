@@ -122,9 +122,7 @@ def _as_source_code(value: Any, name: str) -> str:
             value, new_axes = value[0, ..., 0], "[None, ..., None]"
         elif value.ndim == 3 and value.shape[2] == 1:
             value, new_axes = value[..., 0], "[..., None]"
-        fits_jax = value.dtype.kind not in "iu" or (abs(value.astype(float)) < 2**31).all()
-        library = "jnp" if fits_jax else "np"
-        return f"{library}.array({_as_source_code(value.tolist(), name)}){new_axes}"
+        return f"jnp.array({_as_source_code(value.tolist(), name)}){new_axes}"
     if isinstance(value, list):
         return f"[{', '.join(_as_source_code(each, name) for each in value)}]"
     is_special = isinstance(value, float) and not math.isfinite(value)

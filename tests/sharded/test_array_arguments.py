@@ -214,53 +214,6 @@ def test_trace_with_sharded_argument(name, x_axis):
             jax.eval_shape(run, jax.tree.map(type_of, arrays, specs))
 
 
-def vmapped_calls(name, is_mapped_axis_sharded):
-    """Yield calls of a function under `vmap`, their arrays, and specs along the mapped axis or the last axis of x."""
-    for arrays, others in calls_of(name):
-        pairs = jax.tree.map(variants_of, arrays)
-        specs = jax.tree.map(lambda _: P("a") if is_mapped_axis_sharded else P(), pairs)
-        if not is_mapped_axis_sharded:
-            key = next(key for key in arrays if key in ARRAYS_OF_X)
-            specs[key] = jax.tree.map(
-                lambda x: P() if x.shape[-1] % 2 else spec_of(x.ndim - 1), pairs[key]
-            )
-        yield jax.vmap(run_of(name, others)), pairs, specs
-
-
-@pytest.mark.parametrize("is_mapped_axis_sharded", [True, later(False)])
-@pytest.mark.parametrize("name", POOLS)
-def test_trace_vmap_of_sharded_arrays(name, is_mapped_axis_sharded):
-    """Outside of `jax.set_mesh`, which jax 0.12 needs, also for a gradient of `jnp.maximum`."""
-    mesh = AbstractMesh((2,), ("a",), axis_types=axis_types(1, "explicit"))
-    needs_mesh = jax.__version_info__ >= (0, 11)
-    context = jax.sharding.use_abstract_mesh(mesh if needs_mesh else AbstractMesh((), ()))
-
-    def type_of(x, spec):
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
-
-    for run, pairs, specs in vmapped_calls(name, is_mapped_axis_sharded):
-        with context:
-            jax.eval_shape(run, jax.tree.map(type_of, pairs, specs))
-
-
-@requires_eight_devices
-@pytest.mark.parametrize("is_mapped_axis_sharded", [True, False])
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in (*QUICK, "max") else pytest.param(name, marks=pytest.mark.slow)
-        for name in POOLS
-    ],
-)
-def test_vmap_of_sharded_arrays(name, is_mapped_axis_sharded):
-    mesh = mesh_of((2,), "explicit")
-    for run, pairs, specs in vmapped_calls(name, is_mapped_axis_sharded):
-        placed = jax.tree.map(
-            lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec)), pairs, specs
-        )
-        assert_close(jax.jit(run)(placed), jax.jit(run)(pairs), 1e-5, str(list(pairs)))
-
-
 @requires_eight_devices
 @pytest.mark.parametrize("x_axis", [None, pytest.param(-1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", IN_QUICK)

@@ -11,7 +11,7 @@ from tests.sharded.cases import NUM_DEVICES
 from tests.support.later import later
 
 FOLDER = pathlib.Path(__file__).parent
-TOPICS = ("windows", "communication", "meshes", "every_function", "array_arguments")
+TOPICS = ("windows", "communication", "meshes", "every_function", "array_arguments", "vmap")
 FILES = [FOLDER / f"test_{topic}.py" for topic in TOPICS]
 TABLE = FOLDER.parent / "transformations" / "test_table.py"
 SELECTIONS = [
