@@ -148,6 +148,7 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
         # Both windows select the 9, and the later value stays.
         (
             ["--op=unpool", "--array=1 9 2", "--window=1x2", "--stride=1"],
+            "x, indices = jaxpool.max_pool_with_argmax(array, (1, 2), (1, 1), axes=(0, 1))\n"
             "jaxpool.max_unpool(x, indices, (1, 3), axes=(0, 1))\n\n"
             "x: input (1x2)           y: output (1x3)\n9  9*                    0 9 0\n\n",
         ),

@@ -22,7 +22,10 @@ from tests.support.later import later
 NEEDS_MESH_CONTEXT = jax.__version_info__ >= (0, 11)
 
 
-def vmapped_calls(name, is_mapped_axis_sharded):
+MESH = AbstractMesh((2,), ("a",), axis_types=axis_types(1, "explicit"))
+
+
+def vmapped_calls(name, is_mapped_axis_sharded, run_of=run_of):
     """Yield calls of a function under `vmap`, their arrays, and specs along the mapped axis or the last axis of x."""
     for arrays, others in calls_of(name):
         pairs = jax.tree.map(variants_of, arrays)
@@ -35,18 +38,35 @@ def vmapped_calls(name, is_mapped_axis_sharded):
         yield jax.vmap(run_of(name, others)), pairs, specs
 
 
+def trace(run, pairs, specs):
+    """Trace a call with arrays that are sharded over `MESH`."""
+
+    def type_of(x, spec):
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(MESH, spec))
+
+    return jax.eval_shape(run, jax.tree.map(type_of, pairs, specs))
+
+
 @pytest.mark.parametrize("is_mapped_axis_sharded", [True, later(False)])
 @pytest.mark.parametrize("name", POOLS)
 def test_trace_vmap_of_sharded_arrays(name, is_mapped_axis_sharded):
-    mesh = AbstractMesh((2,), ("a",), axis_types=axis_types(1, "explicit"))
-    context = jax.sharding.use_abstract_mesh(mesh if NEEDS_MESH_CONTEXT else AbstractMesh((), ()))
-
-    def type_of(x, spec):
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
-
+    context = jax.sharding.use_abstract_mesh(MESH if NEEDS_MESH_CONTEXT else AbstractMesh((), ()))
     for run, pairs, specs in vmapped_calls(name, is_mapped_axis_sharded):
         with context:
-            jax.eval_shape(run, jax.tree.map(type_of, pairs, specs))
+            trace(run, pairs, specs)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("is_mapped_axis_sharded", [True, False])
+@pytest.mark.parametrize("name", [name for name, pool in POOLS.items() if not pool.takes("boxes")])
+def test_values_need_no_mesh_context(name, is_mapped_axis_sharded):
+    """Pools over boxes call `jnp.concatenate`, which needs the mesh in the context with jax 0.12."""
+
+    def value_of(name, others):
+        return lambda arrays: POOLS[name].run(others | arrays)
+
+    for run, pairs, specs in vmapped_calls(name, is_mapped_axis_sharded, value_of):
+        trace(run, pairs, specs)
 
 
 @requires_eight_devices
