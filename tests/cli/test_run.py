@@ -21,6 +21,7 @@ from jaxpool._accelerate.report import LaxReduction
 from jaxpool._cli import _checked_replacer, run
 from jaxpool._cli._on_import import call_after_import
 from tests.cli.processes import JAXPOOL_RUN, run_python, write_script
+from tests.support.later import later
 
 TRAIN_STEPS = Path(__file__).parent / "scripts" / "train_steps.py"
 LAST_BIT = "  sums and averages may differ from lax's in the last bit"
@@ -155,6 +156,26 @@ def test_keep_memory_is_suggested_for_page_faults(
     assert (last == said) == suggests
     monkeypatch.setattr(run, "load_glibc_if_in_use", lambda: None)  # macOS, or another allocator
     assert said not in lines_of(make_report(row, compare_with_lax=False), capsys)
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="glibc's allocator alone has the setting"
+)
+@pytest.mark.parametrize("options", [["--keep-memory"], later([])])
+def test_keep_memory_is_called_before_the_script(options, tmp_path):
+    """A later call, after jax has started threads, repeats the result of the first or changes nothing."""
+    script = write_script(
+        tmp_path,
+        """
+        import warnings
+        import jax, jax.numpy as jnp, jaxpool
+        (jnp.ones(1 << 20) + 1).block_until_ready()
+        warnings.simplefilter("ignore")
+        print(jaxpool.keep_memory())
+        """,
+    )
+    _, printed, _ = run_python([*JAXPOOL_RUN, *options, script], tmp_path, JAX_PLATFORMS="cpu")
+    assert printed == f"{bool(options)}\n"
 
 
 @pytest.mark.slow  # starts jax twice, and depends on what other programs take of the CPU

@@ -290,23 +290,30 @@ def check_collectives(name, sent, counts):
         assert sent <= {"collective-permute", "all-reduce"} | gathered
 
 
-HAS_FAILED = ("min", "avg_pool", "dilate", "erode", "max_pool", "segment_softmax")
+OFTEN_WITHOUT_ZERO = {
+    *((name, "rows") for name in ("min", "avg_pool", "dilate", "erode", "max_pool")),
+    *(("segment_logsumexp", "batch"), ("segment_softmax", "batch"), ("segment_sum", "batch")),
+    ("maxout", "channels"),
+}
 
 
 @requires_eight_devices
-@pytest.mark.parametrize("layout", ["rows", pytest.param("columns", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "name",
-    [name if name in HAS_FAILED else pytest.param(name, marks=pytest.mark.slow) for name in POOLS],
+    ("name", "layout"),
+    [
+        case if case in OFTEN_WITHOUT_ZERO else pytest.param(*case, marks=pytest.mark.slow)
+        for case in itertools.product(POOLS, ("batch", "rows", "columns", "channels"))
+    ],
 )
 def test_values_and_gradients_of_a_dtype_without_zero_and_sign(name, layout):
     """float8_e8m0fnu, powers of two and NaN: padding of 0, masks, halos and negation have no value in it.
 
-    Values are those of one device. Gradients are those of float32, rounded once, where these are positive.
+    Values are those of one device, also by `jaxpool.sharded`. Gradients are those of float32, rounded once.
     """
     shape, spec = LAYOUTS[layout]
     mesh, pool = mesh_of(shape, "explicit"), POOLS[name]
-    x = np.exp2(numbers((2, 16, 16, 4))).astype(jnp.float8_e8m0fnu)
+    counts = shard_counts(mesh, spec)
+    x = np.exp2(numbers((4, 16, 16, 4))).astype(jnp.float8_e8m0fnu)
     kernel = np.array([[1, 0.5, 1], [2, 1, 1], [1, 4, 1]]).astype(x.dtype)
     settings = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME", "kernel": kernel}
     mask = np.arange(16)[:, None] % 7 < 2
@@ -317,14 +324,16 @@ def test_values_and_gradients_of_a_dtype_without_zero_and_sign(name, layout):
         else call_of(name, x, **settings, **OTHERS, ties="last"),
     ]
     for call in calls:
-        if len(spec) > call.x.ndim or must_raise(call, shard_counts(mesh, spec), "explicit"):
+        if len(spec) > call.x.ndim or must_raise(call, counts, "explicit"):
             continue
         whole = {key: call.given[key] for key in pool.operands if key in call.given}
 
         def value_and_gradient(operands, call=call):
             def total(operands):
                 y = pool.run(call.given | operands)
-                return jax.tree.leaves(y)[0].astype(np.float32).sum(), y
+                first = jax.tree.leaves(y)[0].astype(np.float32)
+                weights = np.exp2(np.arange(first.size) % 3).reshape(first.shape)
+                return (first * weights.astype(first.dtype)).sum(), y
 
             return jax.grad(total, allow_int=True, has_aux=True)(operands)
 
@@ -333,16 +342,20 @@ def test_values_and_gradients_of_a_dtype_without_zero_and_sign(name, layout):
         gradient_of_one, value = run(operands)
         wide = {key: as_float32(operand) for key, operand in operands.items()}
         want, _ = run(wide)
+        sharding = NamedSharding(mesh, spec)
         with jax.set_mesh(mesh):
-            arrays = jax.device_put(call.arrays, NamedSharding(mesh, spec))
-            gradient, sharded_value = run(arrays | whole)
-        pairs = zip(jax.tree.leaves(sharded_value), jax.tree.leaves(value), strict=True)
-        for a, b in pairs:
+            gradient, sharded_value = run(jax.device_put(call.arrays, sharding) | whole)
+        values = [sharded_value]
+        if not must_raise(call, counts, "auto"):
+            auto = mesh_of(shape, "auto")
+            arrays = jax.device_put(call.arrays, NamedSharding(auto, spec))
+            values.append(jax.jit(call.on_mesh(auto, spec, "auto"))(arrays))
+        for a, b in zip(jax.tree.leaves(values), 2 * jax.tree.leaves(value), strict=False):
             assert a.dtype == b.dtype
             a, b = (np.asarray(each).astype(np.float64) for each in (a, b))
             np.testing.assert_allclose(a, b, rtol=0 if call.exact else 0.6, err_msg=str(call))
         for got in (gradient_of_one, gradient):
-            assert_positive_numbers_match(got, want, str(call))
+            assert_large_numbers_match(got, want, str(call))
 
 
 def as_float32(operand):
@@ -352,9 +365,10 @@ def as_float32(operand):
     )
 
 
-def assert_positive_numbers_match(got, want, what):
-    """Assert that arrays of float8_e8m0fnu equal float32 arrays up to rounding, where these are positive."""
+def assert_large_numbers_match(got, want, what):
+    """Assert that arrays of float8_e8m0fnu equal float32 arrays up to rounding, where these are large."""
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         if b.dtype == np.float32:
             a, b = (np.asarray(each).astype(np.float64) for each in (a, b))
-            np.testing.assert_allclose(a[b > 0], b[b > 0], rtol=0.4, err_msg=what)
+            is_large = b > 1e-6 * b.max()  # smaller numbers may be rounding errors
+            np.testing.assert_allclose(a[is_large], b[is_large], rtol=0.4, err_msg=what)

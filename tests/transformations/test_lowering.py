@@ -7,10 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from jaxpool._ops.primitives import platform_override
 from jaxpool.testing import pools
+from tests.support.later import later
 from tests.support.programs import value_and_vjp
 
 LOOPS_AND_MORE = ("scatter", "gather", "while")
@@ -246,27 +249,47 @@ def test_vmap_of_gradient_has_no_more_operations(name, ties, axis):
     assert {*forbidden(one, LOOPS_AND_MORE)} <= {*forbidden(whole, LOOPS_AND_MORE)}
 
 
-BARRIERS = {
-    "local_maxima": {"ties": "all"},
-    "local_minima": {"ties": "all"},
-    "max": {},
-    "sum_pool": {},
-}
+BARRIERS = {"local_maxima": {"ties": "all"}, "local_minima": {"ties": "all"}}
+
+
+def text_by_default_device(f, arrays, platforms):
+    """Return the text of a program that is traced with a CPU as the default device, and with a GPU."""
+
+    def text(default_device):
+        with platform_override(default_device):
+            traced = jax.jit(lambda arrays: f(arrays)).trace(arrays)
+            text = traced.lower(lowering_platforms=platforms).as_text()
+        return re.sub(r"(?m)^#loc.*\n|\s*loc\([^)]*\)+", "", text)  # without lines of source code
+
+    return text("cpu"), text("gpu")
 
 
 @pytest.mark.parametrize("platforms", [("cpu",), ("cuda",), ("cpu", "cuda")])
-@pytest.mark.parametrize("name", BARRIERS)
-def test_lowering_platform_chooses_barriers(name, platforms):
+@pytest.mark.parametrize("name", [name if name in BARRIERS else later(name) for name in pools()])
+def test_lowering_platform_chooses_the_program(name, platforms):
     """Not the default device. XLA for CPU ignores the barriers of a GPU: ties of a computed array would be missed."""
-    x = jax.ShapeDtypeStruct(LARGE, np.float32)
-
-    def program(default_device):
-        pool = pools()[name].of(**BARRIERS[name])
-        with platform_override(default_device):
-            text = jax.export.export(jax.jit(pool), platforms=platforms)(x).mlir_module()
-        return re.sub(r"(?m)^#loc.*\n|\s*loc\([^)]*\)+", "", text)  # without lines of source code
-
-    text, traced_for_gpu = map(program, ("cpu", "gpu"))
+    pool = pools()[name]
+    given = pool.given(np.random.default_rng(0).integers(-9, 9, LARGE).astype(np.float32))
+    given |= BARRIERS.get(name, {})
+    operands = {key: given.pop(key) for key in pool.operands}
+    text, traced_for_gpu = text_by_default_device(
+        lambda operands: pool.run(given | operands), operands, platforms
+    )
     assert traced_for_gpu == text
-    if name.startswith("local"):
+    if name in BARRIERS:
         assert ("optimization_barrier" in text) == (platforms != ("cpu",))
+
+
+@pytest.mark.parametrize("platforms", [("cpu",), ("cuda",)])
+@pytest.mark.parametrize("ties", ["first", "split"])
+def test_lowering_platform_chooses_the_program_of_shards(ties, platforms):
+    mesh = AbstractMesh((2,), ("a",), axis_types=(AxisType.Explicit,))
+    x = jax.ShapeDtypeStruct(LARGE, np.float32, sharding=NamedSharding(mesh, P(None, "a")))
+
+    def value(x):
+        return jaxpool.max(x, (1, 2), ties=ties)
+
+    for f in (value, jax.grad(lambda x: value(x).sum())):
+        text, traced_for_gpu = text_by_default_device(f, x, platforms)
+        assert "all_reduce" in text
+        assert traced_for_gpu == text
