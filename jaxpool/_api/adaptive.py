@@ -333,17 +333,17 @@ def spatial_pyramid_pool(
     """
     x = as_array(x)
     rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
-    levels = checked_tuple("levels", levels, rule, hint)
-    if not all(map(is_int, levels)):
+    checked_levels = checked_tuple("levels", levels, rule, hint)
+    if not all(map(is_int, checked_levels)):
         raise ArgumentError("levels", rule, levels, hint, TypeError)
-    sorted_levels = sorted(map(operator.index, levels))
+    sorted_levels = sorted(map(operator.index, checked_levels))
     if sorted_levels[0] < 1:
         raise ArgumentError("levels", rule, levels, hint)
     check_choice("kind", kind, ("max", "avg"))
     pooled_axes = _check_pooled_axes(axes, x.shape)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
-    for index, level in enumerate(levels):
+    for index, level in enumerate(checked_levels):
         adaptive_window(shape, level, pooled_axes, arg_name=f"levels[{index}]")
     for axis in pooled_axes:
         count = sharding.num_shards(axis) if sharding else 1

@@ -64,7 +64,7 @@ def is_prng_key(x: object, ndim: int = 0) -> bool:
 def _raw_key_shape(default_prng_impl: str) -> Shape:
     """The shape of a raw PRNG key of the default implementation, whose name is here for the cache alone."""
     # `eval_shape` caches the result of a function too: pass a new function.
-    shape: Shape = jax.eval_shape(lambda: jax.random.PRNGKey(0)).shape
+    shape: Shape = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
     return shape
 
 

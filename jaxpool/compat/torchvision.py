@@ -159,10 +159,10 @@ def _max_image_height(image_shapes: Any) -> float:
     rule, hint = "a list of (height, width), one for each image", "Pass [(480, 640)], say."
     shapes = checked_tuple("image_shapes", image_shapes, rule, hint)
     pairs = [checked_tuple("image_shapes", shape, rule, hint) for shape in shapes]
-    for pair in pairs:
+    for shape, pair in zip(shapes, pairs, strict=True):
         if len(pair) != 2 or not all(is_number(size) and 0 < size < math.inf for size in pair):
-            raise ArgumentError("image_shapes", rule, pair, hint)
-    return max(pair[0] for pair in pairs)
+            raise ArgumentError("image_shapes", rule, shape, hint)
+    return max(height for height, _ in pairs)
 
 
 @public

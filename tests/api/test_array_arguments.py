@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool._arguments import arrays
 from jaxpool._arguments.arrays import is_prng_key
 from jaxpool.testing import pools
 from tests.support.junk import Wrapper
@@ -19,9 +20,12 @@ X = np.random.default_rng(0).uniform(0.5, 3, (2, 4, 6, 3)).astype(np.float32)
 COEFFICIENTS = [(name, arg) for name, pool in POOLS.items() for arg in pool.coefficients]
 CHANNELS = jnp.array([1.5, 2.0, 3.0])
 RANDOM_POOLS = {
-    "stochastic_pool": lambda key: jaxpool.stochastic_pool(key, X, (3, 3)),
-    "fractional_max_pool": lambda key: jaxpool.fractional_max_pool(key, X, (2, 2), (2, 2)),
-    "compat.torch": lambda key: jaxpool.compat.torch.fractional_max_pool2d(X, 2, 2, key=key),
+    name: lambda key, pool=pool: pool.run(pool.given(X) | {"key": key})
+    for name, pool in POOLS.items()
+    if pool.takes("key")
+} | {
+    name: lambda key, name=name: getattr(jaxpool.compat.torch, name)(X, 1, 2, key=key)
+    for name in ("fractional_max_pool2d", "fractional_max_pool3d")
 }
 CALLS = {
     (name, kind): (POOLS[name], call)
@@ -85,7 +89,19 @@ def test_checks_of_raw_keys_trace_once_per_implementation(monkeypatch):
                 assert is_prng_key(key)
                 assert not is_prng_key(key[1:])
         if is_first:
-            monkeypatch.delattr(jax.random, "PRNGKey")
+            monkeypatch.delattr(jax.random, "key")
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_raw_keys_where_new_keys_are_typed(impl):
+    """In `jax.enable_custom_prng`, `PRNGKey` returns typed keys, and functions of JAX take raw keys too."""
+    key = jax.random.PRNGKey(7, impl=impl)
+    arrays._raw_key_shape.cache_clear()
+    with jax.default_prng_impl(impl):
+        with jax.enable_custom_prng(True):
+            assert is_prng_key(key)
+            assert is_prng_key(jax.random.PRNGKey(7))
+        assert is_prng_key(key)
 
 
 @pytest.mark.parametrize(("name", "kind"), CALLS)
@@ -163,18 +179,17 @@ def test_parameters_of_equinox(name, argument):
         np.testing.assert_allclose(gradient.value, want[1], rtol=1e-5)
 
 
-def test_sources_of_keys_of_flax_nnx():
+@pytest.mark.parametrize("pool", RANDOM_POOLS)
+def test_sources_of_keys_of_flax_nnx(pool):
     nnx = pytest.importorskip("flax.nnx")
     rngs = nnx.Rngs(0)
     for source in (rngs, rngs.default, nnx.Rngs):
-        with pytest.raises(
-            TypeError, match=r"`key` must be a PRNG key or None; got .*R.*Pass rngs()"
-        ):
-            jaxpool.stochastic_pool(source, X, (2, 2))
-        with pytest.raises(TypeError, match=r"`key` must come before `x`.*Pass rngs()"):
+        with pytest.raises(TypeError, match=r"`key` must be a PRNG key.*; got .*R.*Pass rngs\(\)"):
+            RANDOM_POOLS[pool](source)
+        with pytest.raises(TypeError, match=r"`key` must come before `x`.*Pass rngs\(\)"):
             jaxpool.stochastic_pool(X, source)
     key = nnx.RngKey(jax.random.key(0), tag="default")
-    got, want = (jaxpool.stochastic_pool(k, X, (2, 2)) for k in (key, jax.random.key(0)))
+    got, want = (RANDOM_POOLS[pool](k) for k in (key, jax.random.key(0)))
     np.testing.assert_array_equal(got, want)
 
 
@@ -184,6 +199,7 @@ def test_unsupported_numpy_arrays(name, kind):
     """For each array argument, the message names the mask or the byte order, and what to pass instead."""
     parts = "without a mask" if kind == "masked" else "in the byte order of this machine"
     advice = r"\.filled\(value\)" if kind == "masked" else r"\.astype\("
+    advice_for_x = r"with where=~numpy\.ma\.getmaskarray\(x\).*" if kind == "masked" else ""
 
     def convert(array):
         if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
@@ -207,7 +223,6 @@ def test_unsupported_numpy_arrays(name, kind):
         is_bool = is_array(arrays[0]) and arrays[0].dtype.kind == "b"
         if (is_bool and kind == "big-endian") or not any(map(is_array, arrays)):
             continue
-        with pytest.raises(
-            TypeError, match=rf"jaxpool\.{name}: `[^`]+` must be .*{parts}.*{advice}"
-        ):
+        message = rf"jaxpool\.{name}: `[^`]+` must be .*{parts}.*{advice_for_x * (argument == 'x')}{advice}"
+        with pytest.raises(TypeError, match=message):
             pool.run(given | {argument: value})
