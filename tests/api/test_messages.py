@@ -1,5 +1,6 @@
 """Parts of error messages: the function, the values, and hints that need more than a row of `bad_calls.txt`."""
 
+import itertools
 import re
 
 import jax
@@ -49,6 +50,34 @@ def test_hint_for_names_of_other_libraries(name):
                 rf"jaxpool.{name}: there is no argument `{word}`. Did you mean `", message
             )
             assert message.split("`")[-2] in ours
+
+
+MASKS = [
+    (name, argument)
+    for name, pool in pools().items()
+    for argument in ("where", "reset")
+    if pool.takes(argument)
+]
+
+
+@pytest.mark.parametrize(("name", "argument"), MASKS)
+def test_hint_for_a_mask_of_other_axes(name, argument):
+    """The code in the hint for a transposed mask is run. A mask in the shape of the output is not one of x."""
+    pool = pools()[name]
+    given = pool.given(np.zeros((2, 5, 6, 4), np.float32))
+    given |= {"initial": 0.0} if pool.takes("initial") else {}
+    shape = given["x"].shape
+    mask = np.random.default_rng(0).integers(0, 2, shape) > 0
+    for order in itertools.permutations(range(len(shape))):
+        transposed = mask.transpose(order)
+        if transposed.shape != shape:
+            message = error_message(pool.run, given | {argument: transposed})
+            hint = message.rpartition("of x: pass ")[2].removesuffix(".")
+            np.testing.assert_array_equal(eval(hint, {argument: transposed}), mask)
+    output = jax.tree.leaves(pool.run(given))[0]
+    if output.shape not in ((), shape):
+        message = error_message(pool.run, given | {argument: output > 0})
+        assert message.endswith("It has the shape of the output. Pass a mask of the elements of x.")
 
 
 LAYERS = [
