@@ -222,3 +222,24 @@ def test_exit_matches_python(ending, tmp_path):
     status, _, said = assert_runs_as_python([script], tmp_path)
     assert status != 0
     assert "jaxpool" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.skipif(os.name == "nt", reason="needs the signals and umask of POSIX")
+def test_tests_pass_under_other_parents(tmp_path):
+    """A parent that ignores signals, with another umask, locale, time zone and home, and without a terminal."""
+    variables = {"LC_ALL": "C", "TZ": "Asia/Kathmandu", "HOME": str(tmp_path / "missing")}
+    variables |= {"COLUMNS": "20", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [__file__, str(Path(__file__).with_name("test_cli.py"))]
+    done = subprocess.run(
+        ["sh", "-c", "umask 077; trap '' INT HUP QUIT PIPE; exec \"$@\"", "sh", *command],
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert " passed" in done.stdout
