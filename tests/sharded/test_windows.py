@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool.compat import scipy
+from jaxpool.compat import scipy, torch, torchvision
 from tests.sharded.cases import (
     POOLS,
     assert_close,
@@ -245,6 +245,51 @@ def test_scipy_sharded_structure(name, spec):
     assert_same_on_mesh(gradient, xs, rows, (2, 1), 1e-5)
     integers = [np.rint(x).astype(np.int32) for x in xs]
     assert_same_on_mesh(lambda x, kernel: function(x, structure=kernel), integers, rows, (2, 1))
+
+
+def boxes_of(n):
+    return np.float32([[0, 0, 4 + n, 5], [1 + n, 2, 6, 6]])
+
+
+X_OF_TORCH = np.arange(128, dtype=np.float32).reshape(1, 2, 8, 8) % 7
+DROP_INS_WITH_OTHER_ARRAYS = {  # x, another array for each of two devices, and a function of both
+    "roi_align": (X_OF_TORCH, boxes_of, lambda x, boxes: torchvision.roi_align(x, [boxes], 2)),
+    "roi_pool": (X_OF_TORCH, boxes_of, lambda x, boxes: torchvision.roi_pool(x, [boxes], 2)),
+    "max_unpool2d": (
+        X_OF_TORCH[..., :2, :2],
+        lambda n: np.int32([[0, 9], [20, 30]]) + np.full((1, 2, 1, 1), n, np.int32),
+        lambda x, indices: torch.max_unpool2d(x, indices, 4),
+    ),
+    "fractional_max_pool2d": (
+        X_OF_TORCH,
+        jax.random.PRNGKey,
+        lambda x, key: torch.fractional_max_pool2d(x, 2, 3, key=key),
+    ),
+    "grey_dilation": (
+        X_OF_TORCH[0, 0],
+        lambda n: KERNEL * np.float32(n + 1),
+        lambda x, structure: scipy.grey_dilation(x, structure=structure),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DROP_INS_WITH_OTHER_ARRAYS)
+def test_drop_ins_with_varying_argument(name):
+    """In a `shard_map`, x does not vary: its gradient is the sum over the devices."""
+    x, other_of, function = DROP_INS_WITH_OTHER_ARRAYS[name]
+    others = np.stack([other_of(n) for n in range(2)])
+    gradient = jax.value_and_grad(lambda x, other: (function(x, other) ** 2).sum())
+
+    def body(x, others):
+        value, dx = gradient(x, others[0])
+        return value[None], dx
+
+    run = jax.shard_map(
+        body, mesh=mesh_of((2,), "manual"), in_specs=(P(), P("a")), out_specs=(P("a"), P())
+    )
+    values, gradients = zip(*[gradient(x, other) for other in others], strict=True)
+    want = np.stack(values), sum(gradients)
+    assert_close(jax.jit(run)(x, others), want, 1e-5)
 
 
 SAVES_NO_X = ("avg_pool", "blur_pool", "max_blur_pool", "sum_pool")
