@@ -86,7 +86,8 @@ def _find_function(name: str, call_text: str) -> Callable[..., Any]:
         function = is_valid_name and pkgutil.resolve_name(name if colon else f"jaxpool:{name}")
     except (ImportError, AttributeError) as error:
         reason = shorten(str(error))
-        hint = f".{did_you_mean(name, jaxpool.__all__) * name.isidentifier() or EXAMPLE_CALL_HINT}"
+        similar_name = did_you_mean(name, jaxpool.__all__) if name.isidentifier() else ""
+        hint = f".{similar_name or EXAMPLE_CALL_HINT}"
         if known_name := _drop_in_hint(re.split("[.:]", name)[-1]):
             reason, hint = known_name, "."
         elif "." in name and not colon and not hasattr(jaxpool, name.partition(".")[0]):
