@@ -307,7 +307,8 @@ def as_coefficient(
         rule = f"of a shape that broadcasts against the output, {output_shape}"
         raise ArgumentError(arg_name, rule, array.shape, hint, attribute="shape")
     if array.dtype == jnp.float8_e8m0fnu:
-        array = array.astype(np.float32)  # in which cotangents of shards, perhaps 0, are added
+        # The cotangents of the shards are added in this dtype. float8_e8m0fnu has no zero.
+        array = array.astype(np.float32)
     return None, (array.reshape(padded_shape),)
 
 

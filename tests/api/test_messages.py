@@ -62,7 +62,7 @@ MASKS = [
 
 @pytest.mark.parametrize(("name", "argument"), MASKS)
 def test_hint_for_a_mask_of_other_axes(name, argument):
-    """The code in the hint for a transposed mask is run. A mask in the shape of the output is not one of x."""
+    """The test runs the code in the hint for a transposed mask. A mask in the shape of the output has another hint."""
     pool = pools()[name]
     given = pool.given(np.zeros((2, 5, 6, 4), np.float32))
     given |= {"initial": 0.0} if pool.takes("initial") else {}

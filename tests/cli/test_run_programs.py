@@ -228,7 +228,7 @@ def test_exit_matches_python(ending, tmp_path):
 @pytest.mark.ci
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals and umask of POSIX")
 def test_tests_pass_under_other_parents(tmp_path):
-    """A parent that ignores signals, with another umask, locale, time zone and home, and without a terminal."""
+    """The parent process ignores signals, has another umask, locale, time zone and home, and has no terminal."""
     variables = {"LC_ALL": "C", "TZ": "Asia/Kathmandu", "HOME": str(tmp_path / "missing")}
     variables |= {"COLUMNS": "20", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

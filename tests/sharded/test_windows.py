@@ -275,7 +275,7 @@ DROP_INS_WITH_OTHER_ARRAYS = {  # x, another array for each of two devices, and 
 
 @pytest.mark.parametrize("name", DROP_INS_WITH_OTHER_ARRAYS)
 def test_drop_ins_with_varying_argument(name):
-    """In a `shard_map`, x does not vary: its gradient is the sum over the devices."""
+    """In a `shard_map`, x is replicated and the other array varies: the gradient of x is the sum over the devices."""
     x, other_of, function = DROP_INS_WITH_OTHER_ARRAYS[name]
     others = np.stack([other_of(n) for n in range(2)])
     gradient = jax.value_and_grad(lambda x, other: (function(x, other) ** 2).sum())
@@ -298,7 +298,7 @@ SAVES_NO_X = ("avg_pool", "blur_pool", "max_blur_pool", "sum_pool")
 @pytest.mark.parametrize("where", [None, np.ones((16, 1, 1), bool)], ids=["all", "masked"])
 @pytest.mark.parametrize("name", [name for name, pool in POOLS.items() if pool.takes("padding")])
 def test_one_copy_of_x_is_saved(name, where):
-    """The branches for the first, the middle and the last shard do not each save a copy of x with its halo."""
+    """The residual has x with its halo once, not once for each branch: of the first, the middle and the last shard."""
     mesh = mesh_of((4,), "explicit")
     x = jax.device_put(numbers(), NamedSharding(mesh, ROWS))
     settings = {"ties": "split", "key": None, "kernel": np.ones((9, 9), np.float32), "where": where}

@@ -252,8 +252,8 @@ def test_vmap_of_gradient_has_no_more_operations(name, ties, axis):
 BARRIERS = {"local_maxima": {"ties": "all"}, "local_minima": {"ties": "all"}}
 
 
-def text_by_default_device(f, arrays, platforms):
-    """Return the text of a program that is traced with a CPU as the default device, and with a GPU."""
+def texts_traced_for_cpu_and_gpu(f, arrays, platforms):
+    """Return the StableHLO of f for `platforms`, traced with a CPU as the default device, and with a GPU."""
 
     def text(default_device):
         with platform_override(default_device):
@@ -267,12 +267,16 @@ def text_by_default_device(f, arrays, platforms):
 @pytest.mark.parametrize("platforms", [("cpu",), ("cuda",), ("cpu", "cuda")])
 @pytest.mark.parametrize("name", [name if name in BARRIERS else later(name) for name in pools()])
 def test_lowering_platform_chooses_the_program(name, platforms):
-    """Not the default device. XLA for CPU ignores the barriers of a GPU: ties of a computed array would be missed."""
+    """The default device while tracing does not matter.
+
+    A GPU has other optimisation barriers, which XLA for CPU ignores. It would compute x twice, with different rounding,
+    and miss ties.
+    """
     pool = pools()[name]
     given = pool.given(np.random.default_rng(0).integers(-9, 9, LARGE).astype(np.float32))
     given |= BARRIERS.get(name, {})
     operands = {key: given.pop(key) for key in pool.operands}
-    text, traced_for_gpu = text_by_default_device(
+    text, traced_for_gpu = texts_traced_for_cpu_and_gpu(
         lambda operands: pool.run(given | operands), operands, platforms
     )
     assert traced_for_gpu == text
@@ -290,6 +294,6 @@ def test_lowering_platform_chooses_the_program_of_shards(ties, platforms):
         return jaxpool.max(x, (1, 2), ties=ties)
 
     for f in (value, jax.grad(lambda x: value(x).sum())):
-        text, traced_for_gpu = text_by_default_device(f, x, platforms)
+        text, traced_for_gpu = texts_traced_for_cpu_and_gpu(f, x, platforms)
         assert "all_reduce" in text
         assert traced_for_gpu == text
