@@ -295,6 +295,7 @@ def _make_axis(
         high = total_padding - low
     out = _output_size(size + low + high, span, stride, size + low, ceil_mode)
     stride = min(stride, size + low + high)  # larger strides also give a single window
+    dilation = dilation if window > 1 else 1  # a window of one element has no gaps
     return Axis(axis, size, window, stride, dilation, low, high, out)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import MAX_WINDOW_OVERHANG, make_window, replace_sizes
-from jaxpool.testing import Geometry, geometries
+from jaxpool.testing import Geometry, geometries, pools
 from jaxpool.testing._windows import NoWindowError, sliding_windows
 
 PADS = [*[(low, 3 - low) for low in range(4)], (9, 0), (0, 9), (5, 5)]
@@ -121,6 +122,25 @@ def test_stride_is_clamped_to_padded_size(ceil_mode):
         assert len(shapes) == 1
         (dim,) = shapes.pop().dims
         assert (dim.out, dim.stride) == (1, total)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, pool in pools().items() if pool.takes("window_dilation")]
+)
+def test_dilation_of_one_element_has_no_effect(name):
+    """Also dilations and strides beyond int32."""
+    x = np.arange(8, dtype=np.float32).reshape(1, 4, 2, 1)
+    mask = np.arange(4)[:, None, None] < 3
+
+    def program(dilation, stride):
+        pool = pools()[name].of(
+            **{"window_shape": (1, 2), "strides": (stride, 1), "window_dilation": (dilation, 1)},
+            **{"padding": "VALID", "where": mask, "key": None, "kernel": np.ones((1, 2), x.dtype)},
+        )
+        return str(jax.make_jaxpr(jax.value_and_grad(lambda x: pool(x).sum()))(x))
+
+    for dilation, stride in ((2**31, 1), (2**62, 2**62)):
+        assert program(dilation, stride) == program(1, min(stride, 4))
 
 
 def test_window_size_limits():
