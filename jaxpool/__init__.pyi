@@ -2374,7 +2374,7 @@ def sharded(
         axes, and of those the one with the fewest axes of size 1. Arguments whose axes are those of the array are
         sharded like the array: `y`, `indices`, `where`, `reset`, `temperature` and `p`, also as parameters of a
         composition. Other arrays keep their sharding. Inside a `shard_map` other arrays are the parts of this device.
-        An object with `__jax_array__` that is not a pytree reaches `pool` as its array, outside of a `shard_map`.
+        Over automatic mesh axes, `pool` gets the array of an object with `__jax_array__` that is not a pytree.
       mesh: the mesh of x; None reads the mesh from the type of x, from x, or from `jax.set_mesh`.
       spec: a `jax.sharding.PartitionSpec` with one entry per axis of x. None reads the spec from the type of x, or
         from x outside of `jax.jit` and `jax.grad`.

@@ -94,7 +94,7 @@ def _find_function(name: str, call_text: str) -> Callable[..., Any]:
             module, _, last_name = re.sub(r"^jnp\.", "jax.numpy.", name).rpartition(".")
             hint = f". A function of a module has a colon: write {module}:{last_name}(...)."
             if last_name in jaxpool.__all__:
-                hint += f" For jaxpool's, write {last_name}(...)."
+                hint += f" For jaxpool.{last_name}, write {last_name}(...)."
         raise UsageError(f"`--plan` must name a function: {reason}{hint}") from None
     if not callable(function):
         where = module if colon and is_valid_name else "jaxpool"

@@ -76,7 +76,7 @@ class FunctionCall:
         """The call as Python source. The first arguments are positional, `axes` is last."""
         if self.pooling is not None:
             unpooling = f"jaxpool.max_unpool(x, indices, {self.pooling.array.shape}, axes=(0, 1))"
-            pooling = self.pooling.source_code().replace("(x", "(array", 1)  # x is the pooled array
+            pooling = self.pooling.source_code().replace("(x", "(array", 1)  # x is the output
             return f"x, indices = {pooling}\n{unpooling}"
         sources, all_positional = [], True
         for name in sorted(self.record.parameters, key=lambda name: name == "axes"):

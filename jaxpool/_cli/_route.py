@@ -121,6 +121,8 @@ def _count_tied_elements(call: FunctionCall, output_shape: Position) -> np.ndarr
     num_tied = np.zeros(output_shape, int)
     if call.returns_mask:
         return num_tied + np.any([answer.y != answers[0].y for answer in answers], axis=0)
+    if call.record.takes("k"):
+        return _count_tied_of_k_max(answers[0].y, **call.arguments)
     shares_by_element: dict[Any, list[float]] = {}
     for n, answer in enumerate(answers):
         for term in answer.terms:
@@ -132,6 +134,17 @@ def _count_tied_elements(call: FunctionCall, output_shape: Position) -> np.ndarr
     for (output, *_), shares in shares_by_element.items():
         num_tied[output] += len(set(map(str, shares))) > 1  # as text, NaN equals NaN
     return num_tied
+
+
+def _count_tied_of_k_max(y: np.ndarray, x: np.ndarray, k: int, axis: int) -> np.ndarray:
+    """The number of elements that tie with each output y of `k_max_pool`, if not all of them are outputs."""
+    x_lanes, y_lanes = (np.moveaxis(each, axis, -1)[..., None, :] for each in (x, y))
+    outputs = np.swapaxes(y_lanes, -1, -2)
+    num_in_x, num_in_y = (
+        ((lane == outputs) | (lane != lane) & (outputs != outputs)).sum(-1)
+        for lane in (x_lanes, y_lanes)
+    )
+    return np.moveaxis(np.where(num_in_x > num_in_y, num_in_x, 0), -1, axis)
 
 
 def _shape_of_two_axes(shape: tuple[int, ...]) -> tuple[int, ...]:

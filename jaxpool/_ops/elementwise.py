@@ -212,8 +212,8 @@ def _match_shardings(xs: Sequence[Array]) -> list[Array]:
         return list(xs)
     shape = jnp.broadcast_shapes(*[x.shape for x in xs])
     out_spec: list[Any] = [None] * len(shape)
-    for x, spec in zip(xs, specs, strict=True):
-        for axis, mesh_axes in enumerate(spec, len(shape) - x.ndim):
+    for spec in specs:
+        for axis, mesh_axes in enumerate(spec, len(shape) - len(spec)):
             is_new = set(jax.tree.leaves(mesh_axes)).isdisjoint(jax.tree.leaves(out_spec))
             out_spec[axis] = out_spec[axis] or (mesh_axes if is_new else None)
     has_broadcast = any(x.shape != shape for x in xs)

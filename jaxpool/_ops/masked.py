@@ -73,10 +73,6 @@ class MaskedSelect(Op):
         return self.unmasked_pool.materialises_residual
 
     @property
-    def saves_x(self) -> bool:
-        return self.unmasked_pool.saves_x
-
-    @property
     def unmasked_pool(self) -> Any:
         """The pool without a mask. `masked_extremum` passes the mask directly to a `Reduction`."""
         return pool_op(self.window, self.kind, self.ties, saves_index=True)

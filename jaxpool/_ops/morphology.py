@@ -62,10 +62,6 @@ class Morphology(Op):
     def materialises_residual(self) -> bool:
         return self._is_large and self.ties == "split"
 
-    @property
-    def saves_x(self) -> bool:
-        return self.materialises_residual
-
     def _weights(self, kernel: Array, dtype: DType) -> Array:
         """The terms to add to the elements at each window index: the kernel, negated for a minimum."""
         weights = cast(kernel, dtype)

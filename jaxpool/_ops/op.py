@@ -49,10 +49,13 @@ class Op:
     # results computed from them earlier. XLA must store such arguments: a recomputation may round differently.
     materialises_inputs = False
     materialises_residual = False
-    # True if the residual contains x. Each branch of a `lax.switch` would then save a copy of x for the backward pass.
-    saves_x = False
     # False for data movement that is only a step of a pool: `jaxpool.plan_of` omits such ops.
     is_pool = True
+
+    @property
+    def saves_x(self) -> bool:
+        """True if the residual contains x: each branch of a `lax.switch` would save a copy for the backward pass."""
+        return self.materialises_residual
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         """The output without a derivative."""

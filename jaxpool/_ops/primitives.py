@@ -139,7 +139,7 @@ def _nest_vmaps(kernel: Kernel, batch: Batch) -> Kernel:
 
 
 def _mesh_context(xs: Sequence[Array]) -> contextlib.AbstractContextManager[object]:
-    """The mesh of xs as context mesh: outside of `jax.set_mesh` it is empty, and `vmap` of jax 0.12 raises."""
+    """A context with the mesh of xs. `vmap` of jax 0.12 needs it, and outside of `jax.set_mesh` there is none."""
     meshes = [jax.typeof(x).sharding.mesh for x in xs]
     mesh = next((mesh for mesh in meshes if not mesh.empty), jax.sharding.get_abstract_mesh())
     return jax.sharding.use_abstract_mesh(mesh)

@@ -76,10 +76,6 @@ class RankPool(TapResidualPool):
         return self.ties == "split" and not plans.unrolls_taps(self.window)
 
     @property
-    def saves_x(self) -> bool:
-        return self.materialises_residual
-
-    @property
     def _is_median(self) -> bool:
         return isinstance(self.rank, str)
 

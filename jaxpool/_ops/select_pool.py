@@ -129,7 +129,6 @@ class FindTiesPool(MaxPool):
     """
 
     materialises_inputs = True
-    saves_x = True
     materialises_residual = True
 
     def primal(self, platform: Platform, x: Array, *mask: Array) -> tuple[Array, tuple[Array, ...]]:

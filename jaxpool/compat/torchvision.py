@@ -157,12 +157,13 @@ def _samples_per_cell(function_name: str, sampling_ratio: Any) -> int | None:
 def _max_image_height(image_shapes: Any) -> float:
     """The largest height in `image_shapes`, pairs (height, width)."""
     rule, hint = "a list of (height, width), one for each image", "Pass [(480, 640)], say."
-    shapes = checked_tuple("image_shapes", image_shapes, rule, hint)
-    pairs = [checked_tuple("image_shapes", shape, rule, hint) for shape in shapes]
-    for shape, pair in zip(shapes, pairs, strict=True):
-        if len(pair) != 2 or not all(is_number(size) and 0 < size < math.inf for size in pair):
+    heights = []
+    for shape in checked_tuple("image_shapes", image_shapes, rule, hint):
+        sizes = checked_tuple("image_shapes", shape, rule, hint)
+        if len(sizes) != 2 or not all(is_number(size) and 0 < size < math.inf for size in sizes):
             raise ArgumentError("image_shapes", rule, shape, hint)
-    return max(height for height, _ in pairs)
+        heights.append(sizes[0])
+    return max(heights)
 
 
 @public

@@ -17,9 +17,9 @@ from tests.support.bad_calls import NAMESPACE, exception_text, matches_parts, re
 
 MALFORMED_CALLS = read()
 POOLS = pools()
-STATIC_ARGUMENTS = (  # in the table
-    *("window_shape", "axes", "ties", "return_indices", "footprint", "levels", "image_shapes"),
-)
+# Arguments that calls of the table trace, although they must be static
+STATIC_ARGUMENTS = {"window_shape", "axes", "ties", "return_indices", "footprint", "levels"}
+STATIC_ARGUMENTS |= {"image_shapes"}
 INVALID_NUMBERS = (None, "1", True, 1j, [1.0], 0, np.nan)
 INVALID_FLAGS = (1, None, "yes")
 INVALID_INTS = (0, -1, 1.5, "2", True, (1,) * 9, np.array([1.0, 2.0]))

@@ -139,6 +139,14 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
             ["--op=k-max", "--array=1; 1", "--set=k=1"],
             "(0, 0); 2 or more elements tie, the first is",
         ),
+        (
+            ["--op=k-max", "--array=1; 2; 9; 2", "--set=k=2"],
+            "(1, 0); 2 or more elements tie, the first is chosen\n(0, 1)  9      (2, 0)\n",
+        ),
+        (
+            ["--op=k-max", "--array=2; 2; nan; nan; 2", "--set=k=3"],
+            "(0, 0); 3 or more elements tie, the first is chosen\n(0, 1)  nan    (2, 0)\n",
+        ),
         (["--op=max-blur", "--array=1 1; 1 1"], "1/4; 4 elements tie, the first is chosen\n"),
         (
             ["--op=roi_align", "--set=kind=max", "--array=1 1; 1 1", "--to=1"],

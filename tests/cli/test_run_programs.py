@@ -231,7 +231,7 @@ def test_tests_pass_under_other_parents(tmp_path):
     """The parent process ignores signals, has another umask, locale, time zone and home, and has no terminal."""
     variables = {"LC_ALL": "C", "TZ": "Asia/Kathmandu", "HOME": str(tmp_path / "missing")}
     variables |= {"COLUMNS": "20", "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
     command += [__file__, str(Path(__file__).with_name("test_cli.py"))]
     done = subprocess.run(
         ["sh", "-c", "umask 077; trap '' INT HUP QUIT PIPE; exec \"$@\"", "sh", *command],

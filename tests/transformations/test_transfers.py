@@ -11,7 +11,6 @@ import pytest
 from jaxpool._ops.primitives import PLATFORM_OF_JAX_NAME, platform_override
 from jaxpool.testing import pools
 from tests.support.compilation import FAST_COMPILE
-from tests.support.later import later
 
 POOLS = pools()
 DTYPES = ("float32", "bfloat16", "float8_e4m3fn", "float8_e8m0fnu", "int32")
@@ -75,10 +74,10 @@ def test_trace_and_lower(name, compilations):
         lowered.compile(FAST_COMPILE)(operands)
 
 
-@pytest.mark.parametrize("platform", [*map(later, PLATFORMS)])
+@pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", POOLS)
 def test_trace_and_lower_for_large_arrays(name, platform, compilations):
-    """Traced with another platform as the default too. On CPU, large arrays are pooled in regions or by tables."""
+    """The platform is also the default while tracing. On CPU, large arrays are pooled in regions or by tables."""
     images = np.random.default_rng(0).integers(-9, 9, (8, 64, 64, 32)).astype(np.float32)
     function, operands = value_and_gradient(POOLS[name], POOLS[name].given(images))
     compilations.clear()
