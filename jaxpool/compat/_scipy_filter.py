@@ -150,7 +150,7 @@ class Filter:
             are_valid = all(isinstance(name, str) and name in JNP_PAD_MODES for name in self.modes)
             if len(self.modes) != num_axes or not are_valid:
                 rule = f"one of {', '.join(JNP_PAD_MODES)}, or one per axis"
-                raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
+                raise ArgumentError("mode", rule, args["mode"], "Use 'nearest', say.")
             if not is_number(args["cval"]):
                 raise ArgumentError("cval", "a number", args["cval"], "Pass 0.0, say.", TypeError)
             check_cval_fits_dtype(args["cval"], self.x.dtype)

@@ -161,7 +161,7 @@ def _max_image_height(image_shapes: Any) -> float:
     for shape in checked_tuple("image_shapes", image_shapes, rule, hint):
         sizes = checked_tuple("image_shapes", shape, rule, hint)
         if len(sizes) != 2 or not all(is_number(size) and 0 < size < math.inf for size in sizes):
-            raise ArgumentError("image_shapes", rule, shape, hint)
+            raise ArgumentError("image_shapes", rule, image_shapes, hint)
         heights.append(sizes[0])
     return max(heights)
 
