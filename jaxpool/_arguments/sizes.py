@@ -112,24 +112,30 @@ def ints_per_axis(
         raise ArgumentError(arg_name, rule, original_value, hint, TypeError)
     else:
         values = tuple(operator.index(entry) for entry in value)
+    _check_fits_int64(arg_name, values, original_value)
     if len(values) != num_axes or any(entry < min_value for entry in values):
         hint = _full_rank_sizes_hint(values, num_axes, (1,)) or hint
         raise ArgumentError(arg_name, rule, original_value, hint)
-    _check_fits_int64(arg_name, values, original_value)
     return values
 
 
+def _fits_int64(value: object) -> bool:
+    """Whether `value` counts as an int, and hints can show it: they cannot if it has thousands of digits."""
+    return is_int(value) and -(2**63) <= operator.index(value) < 2**63
+
+
 def _check_fits_int64(arg_name: str, values: Sequence[int], original_value: object) -> None:
-    """Raise if any of `values` is too large to be the size of an array."""
-    if any(value >= 2**63 for value in values):
+    """Raise unless int64 can hold each of `values`."""
+    if not all(map(_fits_int64, values)):
         hint = "Pass a size that an array can have."
-        raise ArgumentError(arg_name, "below 2**63", original_value, hint)
+        raise ArgumentError(arg_name, "below 2**63 in magnitude", original_value, hint)
 
 
 def _full_rank_window_hint(window_shape: Sequence[int], ndim: int) -> str:
     """A hint if `window_shape` has a size for every axis, as in lax and Haiku, perhaps with a batch axis; else ""."""
     num_extra_axes = len(window_shape) - ndim
-    if num_extra_axes not in (0, 1) or not all(map(is_int, window_shape)) or 1 not in window_shape:
+    has_sizes = all(map(_fits_int64, window_shape))
+    if num_extra_axes not in (0, 1) or not has_sizes or 1 not in window_shape:
         return ""
     if num_extra_axes and window_shape[0] != 1:
         return ""
@@ -249,13 +255,13 @@ def padding_pairs(padding: object, num_axes: int) -> tuple[tuple[int, int], ...]
     ):
         raise ArgumentError("padding", rule, original_padding, hint, TypeError)
     pairs = tuple((operator.index(low), operator.index(high)) for low, high in sides)
+    _check_fits_int64("padding", [side for pair in pairs for side in pair], original_padding)
     if len(pairs) != num_axes or any(side < 0 for pair in pairs for side in pair):
         hint = _full_rank_sizes_hint(entries, num_axes, (0, (0, 0), [0, 0])) or hint
         is_one_pair = num_axes == 1 and len(entries) == 2
         if is_one_pair and all(is_int(side) and operator.index(side) >= 0 for side in entries):
             hint = f"Pass {(tuple(entries),)} for low and high padding of one axis."
         raise ArgumentError("padding", rule, original_padding, hint)
-    _check_fits_int64("padding", [side for pair in pairs for side in pair], original_padding)
     return pairs
 
 

@@ -71,6 +71,10 @@ def self_containing_list():
 ODD_VALUES = {
     "10**5000": 10**5000,
     "pair with 10**5000": (2, 10**5000),
+    "pair with -10**5000": (-(10**5000), 1),
+    "three ints": (1, 10**5000, 1),  # windows of all axes, as in lax
+    "four ints": (1, 1, 10**5000, 1),
+    "pairs with 10**5000": ((1, 10**5000), (1, 1)),
     "list that contains itself": self_containing_list(),
     "tuple of lists that contain themselves": (self_containing_list(), self_containing_list()),
     "list that shares its parts": SHARED_PARTS["list"],
@@ -87,6 +91,9 @@ def test_values_without_a_cache_key_raise_the_usual_error(name, odd):
     pool = pools()[name]
     for argument in set(pool.parameters) - {"xs"}:
         given = pool.samples()["small"] | {argument: ODD_VALUES[odd]}
+        if argument == "padding":  # of one axis, for which a pair is one of low and high padding
+            given |= {"axes": (1,), "window_shape": (2,)}
+            given = {key: value for key, value in given.items() if key in pool.parameters}
         arrays = [
             *given.pop("xs", ()),
             *(given.pop(key) for key in TRACED_PARAMETERS if key in given),

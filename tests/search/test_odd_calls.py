@@ -159,7 +159,7 @@ def twin_argument(pool, name, given):
         return tuple(map(float32_struct, value))
     if name in pool.operands:
         return float32_struct(value)
-    if name == "num_segments" and isinstance(value, jax.ShapeDtypeStruct):
+    if name in ("num_segments", "padding") and isinstance(value, jax.ShapeDtypeStruct):
         return 0  # `perform` fills arrays with zeros
     if name in VALUES_READ_BY_TWINS:
         return value if isinstance(value, np.ndarray) else np.zeros(np.shape(value), int)
