@@ -89,7 +89,8 @@ def _find_function(name: str, call_text: str) -> Callable[..., Any]:
         similar_name = did_you_mean(name, jaxpool.__all__) if name.isidentifier() else ""
         hint = f".{similar_name or EXAMPLE_CALL_HINT}"
         if known_name := _drop_in_hint(re.split("[.:]", name)[-1]):
-            reason, hint = f"{reason}: {known_name}" if colon else known_name, "."
+            is_in_module = colon and module != "jaxpool"
+            reason, hint = f"{reason}: {known_name}" if is_in_module else known_name, "."
         elif "." in name and not colon and not hasattr(jaxpool, name.partition(".")[0]):
             module, _, last_name = re.sub(r"^jnp\.", "jax.numpy.", name).rpartition(".")
             hint = f". A function of a module has a colon: write {module}:{last_name}(...)."

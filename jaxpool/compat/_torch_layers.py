@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from jax import Array
 
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.sizes import array_to_list
 from jaxpool.compat import _torch_adaptive as adaptive
 from jaxpool.compat import _torch_fractional as fractional
 from jaxpool.compat import _torch_unpool as unpool
@@ -23,6 +24,7 @@ from jaxpool.compat._torch_args import IntOrInts, ValuesOrValuesAndIndices
 
 def _tuple_per_axis(value: Any, num_axes: int) -> Any:
     """`value` as a tuple with one entry per axis, as PyTorch stores some sizes."""
+    value = array_to_list(value)
     return tuple(value) if hasattr(value, "__iter__") else (value,) * num_axes
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from jaxpool._api.box_arguments import as_boxes, check_num_cells, check_spatial_scale
+from jaxpool._api.box_arguments import (
+    as_boxes,
+    check_num_cells,
+    check_positive_number,
+    check_spatial_scale,
+)
 from jaxpool._api.regions import max_pixel_of_cells, mean_in_pyramid_level, pyramid_level_of_boxes
 from jaxpool._arguments.arrays import as_array, concrete_values, is_number
 from jaxpool._arguments.decorator import public
@@ -34,6 +39,7 @@ from jaxpool._arguments.sharding import call_with_auto_sharding, check_unsharded
 from jaxpool._arguments.sizes import (
     check_bool,
     check_fits_int32_indices,
+    checked_int,
     checked_tuple,
     is_int,
     is_tuple_or_list,
@@ -358,27 +364,30 @@ class MultiScaleRoIAlign:
                 raise ArgumentError(
                     "x", "a dict of features", x, hint, TypeError, must_be_static=False
                 )
-            features = [level for key, level in x.items() if key in self.featmap_names]
+            names = self.featmap_names if isinstance(self.featmap_names, Collection) else ()
+            features = [feature for key, feature in x.items() if key in names]
             if not features:
                 rule = "names of features that are given"
                 raise ArgumentError("featmap_names", rule, self.featmap_names, "Name them.")
+            scale = check_positive_number("canonical_scale", self.canonical_scale, "Pass 224.")
+            rule, valid = "an int from -1024 to 1024", range(-1024, 1025)
+            level = checked_int("canonical_level", self.canonical_level, rule, "Pass 4.", valid)
             max_height = _max_image_height(image_shapes)
-        args = [_convert_arguments(name, level, boxes, self.output_size, 1.0) for level in features]
-        xs = [level[0] for level in args]
-        num_channels = [level.shape[-1] for level in xs]
+        args = [_convert_arguments(name, x, boxes, self.output_size, 1.0) for x in features]
+        xs = [x for x, *_ in args]
+        num_channels = [x.shape[-1] for x in xs]
         if len(set(num_channels)) > 1:
             hint = "Project each level to as many channels."
             with name_function_in_errors(full_name):
                 raise ArgumentError("x", "of as many channels in each level", num_channels, hint)
         # Level n has the scale 2**-n; n is rounded as in torchvision.
-        levels = [round(-math.log2(level.shape[1] / max_height)) for level in xs]
+        levels = [round(-math.log2(x.shape[1] / max_height)) for x in xs]
         _, corners, image_indices, num_cells, _ = args[0]
         samples = _samples_per_cell(name, self.sampling_ratio)
         op = BoxMean(num_cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False)
         if len(features) == 1:
             return _mean_per_cell(op, *args[0][:3])
-        level = pyramid_level_of_boxes(
-            corners, (levels[0], levels[-1]), float(self.canonical_scale), self.canonical_level
-        )
-        y = mean_in_pyramid_level(op, [0.5**n for n in levels], xs, corners, image_indices, level)
+        box_levels = pyramid_level_of_boxes(corners, (levels[0], levels[-1]), scale, level)
+        scales = [0.5**n for n in levels]
+        y = mean_in_pyramid_level(op, scales, xs, corners, image_indices, box_levels)
         return jnp.moveaxis(y, -1, 1)
