@@ -364,11 +364,12 @@ class MultiScaleRoIAlign:
                 raise ArgumentError(
                     "x", "a dict of features", x, hint, TypeError, must_be_static=False
                 )
-            names = self.featmap_names if isinstance(self.featmap_names, Collection) else ()
-            features = [feature for key, feature in x.items() if key in names]
+            names: object = self.featmap_names
+            valid_names = names if isinstance(names, Collection) else ()
+            features = [feature for key, feature in x.items() if key in valid_names]
             if not features:
                 rule = "names of features that are given"
-                raise ArgumentError("featmap_names", rule, self.featmap_names, "Name them.")
+                raise ArgumentError("featmap_names", rule, names, "Name them.")
             scale = check_positive_number("canonical_scale", self.canonical_scale, "Pass 224.")
             rule, valid = "an int from -1024 to 1024", range(-1024, 1025)
             level = checked_int("canonical_level", self.canonical_level, rule, "Pass 4.", valid)
