@@ -124,10 +124,10 @@ def max_unpool(
     """
     y = as_array(y, "y")
     rule, hint = "a tuple of positive ints, one an unpooled axis", "Pass a tuple such as (4, 4)."
-    spatial_shape = checked_tuple("spatial_shape", spatial_shape, rule, hint)
-    num_axes = len(spatial_shape)
-    if num_axes == y.ndim > 2 and all(map(is_int, spatial_shape)):
-        _check_pooled_sizes_only(spatial_shape, y.shape, axes)
+    checked_shape = checked_tuple("spatial_shape", spatial_shape, rule, hint)
+    num_axes = len(checked_shape)
+    if num_axes == y.ndim > 2 and all(map(is_int, checked_shape)):
+        _check_pooled_sizes_only(checked_shape, y.shape, axes)
     pooled_axes = normalise_axes(axes, y.ndim, num_axes, "y")
     sizes = ints_per_axis("spatial_shape", spatial_shape, num_axes, mention_int=False)
     check_fits_int32_indices("spatial_shape", sizes)

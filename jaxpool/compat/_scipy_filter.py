@@ -139,8 +139,8 @@ class Filter:
             if "axis" in args:
                 axes = normalise_axis(args["axis"], ndim, "input")
             axes = tuple(range(ndim)) if axes is None else (axes,) if is_int(axes) else axes
-            axes, shape = array_to_list(axes), self.x.shape
-            if is_tuple_or_list(axes) and not axes:
+            axes_list, shape = array_to_list(axes), self.x.shape
+            if is_tuple_or_list(axes_list) and not axes_list:
                 self.arguments = args = add_axis_of_size_1(args, ndim)
                 axes, self.x = args["axes"], self.x[..., None]
             self.axes = normalise_axes(axes, self.x.ndim, None, "input")
