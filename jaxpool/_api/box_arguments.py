@@ -22,9 +22,9 @@ from jaxpool._kernels.dtypes import full
 from jaxpool._kernels.segments import clip_segment_ids
 
 
-def as_boxes(boxes: ArrayArgument) -> Array:
+def as_boxes(boxes: ArrayArgument, arg_name: str = "boxes") -> Array:
     """`boxes` as an array without explicit mesh axes: for sharded boxes, XLA gathers many larger arrays instead."""
-    return replicated(as_array(boxes, "boxes"))
+    return replicated(as_array(boxes, arg_name))
 
 
 def check_images_and_boxes(

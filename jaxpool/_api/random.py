@@ -166,8 +166,7 @@ def fractional_axes(
 ) -> tuple[FractionalAxis, ...]:
     """The pooled axes of an array of `shape`; `random_dtype` is the dtype of the random numbers."""
     rule, hint = "a tuple of positive ints, one per pooled axis", "Pass a tuple such as (4, 4)."
-    output_shape = checked_tuple("output_shape", output_shape, rule, hint)
-    num_axes = len(output_shape)
+    num_axes = len(checked_tuple("output_shape", output_shape, rule, hint))
     pooled_axes = normalise_axes(axes, len(shape), num_axes)
     window_sizes = ints_per_axis("window_shape", window_shape, num_axes)
     output_sizes = ints_per_axis("output_shape", output_shape, num_axes, mention_int=False)

@@ -343,7 +343,7 @@ def _broadcasts_to(shape: Shape, target_shape: Shape) -> bool:
 
 def _mask_shape_hint(arg_name: str, mask_shape: Shape, shape: Shape, output_shape: Shape) -> str:
     """A hint for a mask that does not broadcast to x, of the given `shape`."""
-    axes: Any = _matching_axes(mask_shape, shape)
+    axes: list[Any] = _matching_axes(mask_shape, shape)
     if mask_shape == output_shape or (
         None in axes and None not in _matching_axes(mask_shape, output_shape)
     ):
@@ -351,15 +351,28 @@ def _mask_shape_hint(arg_name: str, mask_shape: Shape, shape: Shape, output_shap
         return f"{fit} of the output. Pass a mask of the elements of x."
     if None in axes:
         return "Align it with the last axes of x: each size is that of x or 1."
-    from_end: Any = _matching_axes(mask_shape[::-1], shape[::-1])
-    last_axes = [len(shape) - 1 - axis for axis in from_end[::-1]]
+    # Along axes of x of equal sizes the match is not unique: another one begins at the last axis.
+    from_end: Any
+    if axes == sorted(axes):
+        from_end = _matching_axes(mask_shape[::-1], shape[::-1])[::-1]
+    else:
+        from_end = _matching_axes(mask_shape, shape[::-1])
+    last_axes = [len(shape) - 1 - axis for axis in from_end]
+    choices = [axes] if axes == last_axes else [axes, last_axes]
+    text = " or ".join(str(tuple(each)) for each in choices)
+    codes = [_aligned_mask(arg_name, each, len(shape)) for each in choices]
+    aligned = " or ".join(dict.fromkeys(codes))
+    which = "; sizes do not tell which" if len(choices) > 1 else ""
+    return f"Its axes would match axes {text} of x: pass {aligned}{which}."
+
+
+def _aligned_mask(arg_name: str, axes: Sequence[int], ndim: int) -> str:
+    """Code that moves the axes of a mask to `axes`, and adds axes of size 1, for an x of rank `ndim`."""
     order = tuple(sorted(range(len(axes)), key=lambda n: axes[n]))
-    transposed = f"{arg_name}.transpose{order}" if sorted(axes) != list(axes) else arg_name
-    index = ", ".join(":" if axis in axes else "None" for axis in range(min(axes), len(shape)))
-    aligned = f"{transposed}[{index}]" if "None" in index else transposed
-    choices = " or ".join(dict.fromkeys(str(tuple(each)) for each in (axes, last_axes)))
-    say = ", say" if axes != last_axes else ""
-    return f"Its axes would match axes {choices} of x: pass {aligned}{say}."
+    is_sorted = order == tuple(range(len(axes)))
+    transposed = arg_name if is_sorted else f"{arg_name}.transpose{order}"
+    index = ", ".join(":" if axis in axes else "None" for axis in range(min(axes), ndim))
+    return f"{transposed}[{index}]" if "None" in index else transposed
 
 
 def _matching_axes(mask_shape: Shape, shape: Shape) -> list[int | None]:

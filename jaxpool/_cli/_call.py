@@ -13,6 +13,7 @@ import contextlib
 import math
 import pkgutil
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -118,7 +119,9 @@ class _ArgumentParser(ast.NodeTransformer):
         """The positional arguments, and the keyword arguments."""
         if not self._source.startswith("call ("):
             raise _UnreadableError("The arguments of a call are in parentheses.")
-        call = ast.parse(self._source, mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as a SyntaxWarning for "\d"
+            call = ast.parse(self._source, mode="eval").body
         if not isinstance(call, ast.Call) or self._text(call.func) != "call":
             raise _UnreadableError("A call ends with its arguments in parentheses.")
         kwargs: dict[str, Any] = {}

@@ -100,8 +100,10 @@ def _convert_arguments(
         if channels_per_cell and x.shape[1] % (num_cells[0] * num_cells[1]):
             rule = f"of a number of channels that {num_cells[0]} * {num_cells[1]} divides"
             raise ArgumentError("input", rule, x.shape, "Each cell has its own.", attribute="shape")
-        is_list, num_columns = is_tuple_or_list(boxes), 4 if is_tuple_or_list(boxes) else 5
-        arrays = [as_boxes(array) for array in (boxes if is_list else [boxes])]
+        is_list = is_tuple_or_list(boxes)
+        named = {f"boxes[{n}]": x for n, x in enumerate(boxes)} if is_list else {"boxes": boxes}
+        arrays = [as_boxes(x, name) for name, x in named.items()]
+        num_columns = 4 if is_list else 5
         if not arrays or any(array.ndim != 2 or array.shape[1] != num_columns for array in arrays):
             rule = "an array (K, 5), or a list with an array (L, 4) for each image"
             raise ArgumentError("boxes", rule, [array.shape for array in arrays], "Reshape them.")
