@@ -351,19 +351,16 @@ def _mask_shape_hint(arg_name: str, mask_shape: Shape, shape: Shape, output_shap
         return f"{fit} of the output. Pass a mask of the elements of x."
     if None in axes:
         return "Align it with the last axes of x: each size is that of x or 1."
-    # Along axes of x of equal sizes the match is not unique: another one begins at the last axis.
-    from_end: Any
-    if axes == sorted(axes):
-        from_end = _matching_axes(mask_shape[::-1], shape[::-1])[::-1]
-    else:
-        from_end = _matching_axes(mask_shape, shape[::-1])
-    last_axes = [len(shape) - 1 - axis for axis in from_end]
-    choices = [axes] if axes == last_axes else [axes, last_axes]
-    text = " or ".join(str(tuple(each)) for each in choices)
-    codes = [_aligned_mask(arg_name, each, len(shape)) for each in choices]
-    aligned = " or ".join(dict.fromkeys(codes))
-    which = "; sizes do not tell which" if len(choices) > 1 else ""
-    return f"Its axes would match axes {text} of x: pass {aligned}{which}."
+    # Axes of x of equal sizes can match in another order: search from the last axis of the mask, and of x.
+    mirrored: list[Any] = [_matching_axes(mask_shape[::-1], shape[::-1])[::-1]]
+    if axes != sorted(axes):
+        mirrored.append(_matching_axes(mask_shape, shape[::-1]))
+    others = [tuple(len(shape) - 1 - axis for axis in each) for each in mirrored]
+    choices = dict.fromkeys([tuple(axes), *others])
+    codes = dict.fromkeys(_aligned_mask(arg_name, each, len(shape)) for each in choices)
+    which = "; sizes do not tell which" if len(codes) > 1 else ""
+    text = " or ".join(map(str, choices))
+    return f"Its axes would match axes {text} of x: pass {' or '.join(codes)}{which}."
 
 
 def _aligned_mask(arg_name: str, axes: Sequence[int], ndim: int) -> str:
