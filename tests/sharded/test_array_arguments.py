@@ -4,6 +4,7 @@ Their values may differ between devices (`jax.shard_map`) while those of x do no
 sharding. Their sizes may be those of axes of x.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -409,22 +410,25 @@ def test_object_with_jax_array_is_the_array_with_the_most_axes():
         np.testing.assert_array_equal(maximum(*xs), jaxpool.maximum(*xs))
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Log:
+    """A pytree with `__jax_array__`, as modules of Equinox and parameters of Flax NNX are."""
+
+    value: jax.Array
+
+    def __jax_array__(self):
+        return jnp.exp(self.value)
+
+
 @requires_eight_devices
 def test_compositions_get_modules_and_parameters():
-    nnx, eqx = pytest.importorskip("flax.nnx"), pytest.importorskip("equinox")
-
-    class Log(eqx.Module):
-        value: jax.Array
-
-        def __jax_array__(self):
-            return jnp.exp(self.value)
-
     def pool(x, power, module):
-        x = x.get_value() if isinstance(x, nnx.Param) else x
-        return jaxpool.maximum(jaxpool.gem_pool(x, power.get_value(), (2, 2)), module.value)
+        x = x.value if isinstance(x, Log) else x
+        return jaxpool.maximum(jaxpool.gem_pool(x, power.value, (2, 2)), module.value)
 
     def loss(x, p, pool=pool):
-        return (pool(nnx.Param(x), nnx.Param(p), Log(p)) + pool(Log(x), nnx.Param(p), Log(p))).sum()
+        return (pool(Log(x), Log(p), Log(p)) + pool(x, Log(p), Log(p))).sum()
 
     args = jnp.asarray(IMAGES), jnp.array([2.0, 3.0])
     sharded_pool = jaxpool.sharded(pool, mesh=mesh_of((2,), "auto"), spec=spec_of(3))
