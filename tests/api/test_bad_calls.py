@@ -19,7 +19,7 @@ MALFORMED_CALLS = read()
 POOLS = pools()
 # Arguments that calls of the table trace, although they must be static
 STATIC_ARGUMENTS = {"window_shape", "axes", "ties", "return_indices", "footprint", "levels"}
-STATIC_ARGUMENTS |= {"image_shapes", "spatial_shape", "output_shape"}
+STATIC_ARGUMENTS |= {"image_shapes", "spatial_shape", "output_shape", "kernel_size"}
 INVALID_NUMBERS = (None, "1", True, 1j, [1.0], 0, np.nan)
 INVALID_FLAGS = (1, None, "yes")
 INVALID_INTS = (0, -1, 1.5, "2", True, (1,) * 9, np.array([1.0, 2.0]))
