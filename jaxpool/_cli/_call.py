@@ -118,7 +118,9 @@ class _ArgumentParser(ast.NodeTransformer):
     def parse(self) -> tuple[list[Any], dict[str, Any]]:
         """The positional arguments, and the keyword arguments."""
         if not self._source.startswith("call ("):
-            raise _UnreadableError("The arguments of a call are in parentheses.")
+            word = re.split(r"[\s,(]", self._source.removeprefix("call "))[0]
+            where = f", not {quote_text(word)}" if word else ""
+            raise _UnreadableError(f"After the name, the arguments are in parentheses{where}.")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as a SyntaxWarning for "\d"
             call = ast.parse(self._source, mode="eval").body

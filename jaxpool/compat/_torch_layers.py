@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 from jax import Array
 
-from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import array_to_list
 from jaxpool.compat import _torch_adaptive as adaptive
@@ -26,7 +24,7 @@ from jaxpool.compat._torch_args import IntOrInts, ValuesOrValuesAndIndices
 
 def _tuple_per_axis(value: Any, num_axes: int) -> Any:
     """`value` as a tuple with one entry per axis, as PyTorch stores some sizes; an array of another shape as it is."""
-    if is_array(value) and np.shape(value) not in ((), (num_axes,)):
+    if tuple(getattr(value, "shape", ())) not in ((), (num_axes,)):
         return value
     value = array_to_list(value)
     return tuple(value) if hasattr(value, "__iter__") else (value,) * num_axes
