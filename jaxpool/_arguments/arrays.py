@@ -358,10 +358,9 @@ def _mask_shape_hint(arg_name: str, mask_shape: Shape, shape: Shape, output_shap
     others = [tuple(len(shape) - 1 - axis for axis in each) for each in mirrored]
     choices = dict.fromkeys([tuple(axes), *others])
     codes = dict.fromkeys(_aligned_mask(arg_name, each, len(shape)) for each in choices)
-    has_more = any(size != 1 and tuple(shape).count(size) > 2 for size in mask_shape)
-    which = (
-        f"; {'others match too, and ' * has_more}sizes do not tell which" if len(codes) > 1 else ""
-    )
+    which = "; sizes do not tell which" if len(codes) > 1 else ""
+    if which and any(size != 1 and tuple(shape).count(size) > 2 for size in mask_shape):
+        which += ", and others match too"
     text = " or ".join(map(str, choices))
     return f"Its axes would match axes {text} of x: pass {' or '.join(codes)}{which}."
 

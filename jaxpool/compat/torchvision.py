@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -366,12 +366,11 @@ class MultiScaleRoIAlign:
                 raise ArgumentError(
                     "x", "a dict of features", x, hint, TypeError, must_be_static=False
                 )
-            names: object = self.featmap_names
-            valid_names = names if isinstance(names, Collection) else ()
-            features = [feature for key, feature in x.items() if key in valid_names]
+            rule, hint = "a list of names of features that are given", "Name them."
+            names = checked_tuple("featmap_names", self.featmap_names, rule, hint)
+            features = [feature for key, feature in x.items() if key in names]
             if not features:
-                rule = "names of features that are given"
-                raise ArgumentError("featmap_names", rule, names, "Name them.")
+                raise ArgumentError("featmap_names", rule, names, hint)
             scale = check_positive_number("canonical_scale", self.canonical_scale, "Pass 224.")
             rule, valid = "an int from -1024 to 1024", range(-1024, 1025)
             level = checked_int("canonical_level", self.canonical_level, rule, "Pass 4.", valid)
